@@ -15,7 +15,7 @@ from gateway.app.api.people import people_endpoints
 from gateway.app.api.queues import queue_endpoints
 from gateway.app.api.retained import retained_endpoints
 from gateway.app.api.rules import CurrentRules, count_replayed, rule_endpoints
-from gateway.app.api.set_aside import Replays
+from gateway.app.api.set_aside import Replays, has_session, is_retained
 from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
 from gateway.app.api.users import user_endpoints
@@ -23,7 +23,6 @@ from gateway.app.parts import Parts
 from gateway.app.reports.problems import why_refused
 from gateway.net.calls import Endpoint
 from gateway.ports.state_queues import RETAINED, SESSIONS
-from gateway.session.record import key_of
 
 
 def endpoints(parts: Parts, tracer: Tracer, reload: Reload, drain: Callable[[], None]) -> list[Endpoint]:
@@ -43,7 +42,10 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Reload, drain: Callable[[], 
             lambda: parts.engine.context.dead_letter_queue,
             lambda destination, topic: rules().of_dead_letter(destination, topic),
             lambda rule, ok: _count(parts, rule, ok=ok),
-            Replays(lambda queue, key: _refusal(parts, queue, key), lambda key, record: _publish(parts, key, record)),
+            Replays(
+                lambda queue, key, data: _refusal(parts, queue, key, data),
+                lambda key, record: _publish(parts, key, record),
+            ),
             in_slices,
             lambda: parts.table,
         ),
@@ -71,14 +73,13 @@ def _count(parts: Parts, rule: str | None, *, ok: bool) -> None:
         parts.scheduler.soon(lambda: count_replayed(parts.counters, rule, ok=ok))
 
 
-def _refusal(parts: Parts, queue: str, key: bytes) -> str:
+def _refusal(parts: Parts, queue: str, key: bytes, data: bytes) -> str:
     """Why a record of state that was set aside must not go back."""
     if parts.buffer is not None:
         return "the gateway's state lies in its buffer: put it on a queue with `to`"
-    engine = parts.engine
-    if queue == SESSIONS and any(session.key == key for session in list(engine.sessions)):
+    if queue == SESSIONS and has_session(parts.engine.sessions, key, data):
         return "its client has a session again: purge this one, or the client first (`mqgate client purge`)"
-    if queue == RETAINED and any(key_of(one.topic) == key for one in list(engine.retained)):
+    if queue == RETAINED and is_retained(parts.engine.retained, key, data):
         return "its topic has a newer retained message"
     return ""
 

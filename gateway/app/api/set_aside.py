@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gateway.bridge import set_aside
+from gateway.broker.publish.retained import Retained
 from gateway.broker.sessions.wills import REPLAYED
 from gateway.errors import HeaderError, MQError
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Seen
-from gateway.ports.state_queues import FAN_OUT, KEYED, PREFIX, SET_ASIDE, WILLS
-from gateway.session.record import decode_json, encode_json, key_of
+from gateway.ports.state_queues import FAN_OUT, KEYED, PREFIX, RETAINED, SESSIONS, SET_ASIDE, WILLS
+from gateway.session.record import decode_json, decode_publication, encode_json, key_of
+from gateway.session.registry import Registry
 
 NOTHING_TO_REPLAY, TAKEN, NO_STATE = 2141, 2042, 2068  # MQRC_DLH_ERROR, MQRC_OBJECT_IN_USE, MQRC_SELECTOR_NOT_FOR_TYPE
 
@@ -20,14 +22,16 @@ NOTHING_TO_REPLAY, TAKEN, NO_STATE = 2141, 2042, 2068  # MQRC_DLH_ERROR, MQRC_OB
 class Replays(NamedTuple):
     """What replaying asks of the running gateway; a command without one gets the first start to do it."""
 
-    refusal: Callable[[str, bytes], str]
+    refusal: Callable[[str, bytes, bytes], str]
     """Why a record must not go back to a state queue under a key; empty: it may."""
     publish: Callable[[bytes, dict[str, Any]], None]
     """A will has been put on its state queue, under this key: publish it now."""
 
 
 OFFLINE = Replays(
-    lambda queue, _key: "" if queue in {WILLS, FAN_OUT} or queue not in KEYED else "replay it while the gateway runs",
+    lambda queue, _key, _data: (
+        "" if queue in {WILLS, FAN_OUT} or queue not in KEYED else "replay it while the gateway runs"
+    ),
     lambda _key, _record: None,
 )
 
@@ -68,7 +72,7 @@ class Replay(NamedTuple):
     """Published when that is committed: its key and record."""
 
 
-def replay(seen: Seen, to: str, refusal: Callable[[str, bytes], str]) -> Replay:
+def replay(seen: Seen, to: str, refusal: Callable[[str, bytes, bytes], str]) -> Replay:
     """The unit of work that puts a message back and takes it from the queue. MQError: it cannot go back."""
     if seen.locked:
         raise MQError(TAKEN, "somebody has it in a unit of work")
@@ -85,11 +89,35 @@ def replay(seen: Seen, to: str, refusal: Callable[[str, bytes], str]) -> Replay:
         raise MQError(NOTHING_TO_REPLAY, "it only reports a defect: there is nothing to replay; purge it")
     else:
         record = {}
-    why = refusal(queue, key)
+    why = refusal(queue, key, data)
     if why:
         raise MQError(NO_STATE, why)
     puts = _puts(queue, key, mqmd.with_correl_id(md, key), data)
     return Replay(Unit([puts], takes), (key, record) if queue == WILLS else None)
+
+
+def has_session(sessions: Registry, key: bytes, data: bytes) -> bool:
+    """Whether there is a session with this key. Its record says whose; where that is not so, all are looked through."""
+    client = _whose(SESSIONS, data)
+    if key_of(client) == key:
+        return sessions.get(client) is not None
+    return any(session.key == key for session in list(sessions))  # perhaps in another thread
+
+
+def is_retained(retained: Retained, key: bytes, data: bytes) -> bool:
+    """The same of a retained message, by its topic."""
+    topic = _whose(RETAINED, data)
+    if key_of(topic) == key:
+        return retained.find(topic) is not None
+    return any(key_of(one.topic) == key for one in list(retained))
+
+
+def _whose(queue: str, data: bytes) -> str:
+    """The client or topic of a record; empty: it does not say."""
+    try:
+        return str(decode_json(data)["client"]) if queue == SESSIONS else decode_publication(data)[0].topic.decode()
+    except Exception:  # noqa: BLE001 -- a record may have been set aside because nobody can read it
+        return ""
 
 
 def _puts(queue: str, key: bytes, md: bytes, data: bytes) -> Puts:
