@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gateway.app.reports.gauges import totals_of
 from gateway.observe.history import GATEWAY, KINDS, UNKNOWN, Name, Row, Totals
@@ -18,12 +18,15 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 if TYPE_CHECKING:
     from gateway.app.parts import Parts
 
+T = TypeVar("T")
 MAX_BYTES = 4 << 20
 """Of one file; a full one becomes the older of the two."""
 MAX_LINES = 720
 """Minutes of one file: half a day."""
 NEW_CLIENTS = 200
 """Connections that are looked at for clients that have no series yet, in one sample."""
+NEW_QUEUES = 400
+"""The same of the queues of rules."""
 
 
 class HistoryFile:
@@ -90,13 +93,29 @@ def _finite(value: Any) -> float:
     raise ValueError(f"{value} is no number of a chart")
 
 
+class ByTurns(Generic[T]):
+    """Looks at some of many in one sample, and at the next of them in the next."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._left: Iterator[T] = iter(())
+
+    def some(self, every: Callable[[], Iterable[T]]) -> list[T]:
+        """The next of them; `every` is asked when all have had their turn."""
+        found = list(islice(self._left, self._at_once))
+        if len(found) < self._at_once:
+            self._left = iter(every())
+            found += islice(self._left, self._at_once - len(found))
+        return found
+
+
 class Sampler:
     """Takes a sample of all parts, every few seconds."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._file = HistoryFile(parts.directory)
-        self._connections: Iterator[Any] = iter(())
+        self._connections, self._named = ByTurns[Any](NEW_CLIENTS), ByTurns[str](NEW_QUEUES)
 
     def restore(self, now: float) -> None:
         """What an earlier process has kept."""
@@ -122,7 +141,7 @@ class Sampler:
 
     def _queues(self) -> dict[Name, Totals]:
         parts, manager = self._parts, self._parts.queue_manager
-        names = {*parts.named_queues(), parts.engine.context.dead_letter_queue} - {""}
+        names = {*self._queues_named(), parts.engine.context.dead_letter_queue} - {""}
         if not isinstance(manager, EmbeddedQueueManager):
             return {("queue", name): {"depth": parts.queue_status.depth(name)} for name in names}
         with manager.core.entered():
@@ -134,6 +153,12 @@ class Sampler:
                 if (one := queues.get(name)) is not None
             }
 
+    def _queues_named(self) -> set[str]:
+        """Queues that have a series, and some of the others that rules name, by turns: there may be ten thousand."""
+        named = self._parts.named_queues()
+        shown = named.intersection(self._parts.history.names("queue"))
+        return {*shown, *self._named.some(lambda: sorted(named))}
+
     def _rules(self) -> dict[Name, Totals]:
         counters = self._parts.counters
         failed: dict[str, int] = {}
@@ -144,19 +169,17 @@ class Sampler:
             for (rule, _), number in list(counts.items()):
                 failed[rule] = failed.get(rule, 0) + number
         table = self._parts.table
-        names = [route.rule.name for route in table.routes] + [rule.name for rule in table.outbound]
+        names = chain((route.rule.name for route in table.routes), (rule.name for rule in table.outbound))
         return {
             ("rule", name): {"matched": counters.route_matched[name], "failed": failed.get(name, 0)}
-            for name in names[: KINDS["rule"].most]
+            for name in islice(names, KINDS["rule"].most)
         }
 
     def _clients(self) -> dict[Name, Totals]:
         """Clients that have a series, and some of the others that are connected, by turns."""
         engine = self._parts.engine
         names = set(self._parts.history.names("client"))
-        fresh = list(islice(self._connections, NEW_CLIENTS))
-        if len(fresh) < NEW_CLIENTS:
-            self._connections = iter(list(engine.connections))
+        fresh = self._connections.some(lambda: list(engine.connections))
         found = [engine.sessions.get(name) for name in names]
         found += [
             session for one in fresh if (session := one.session) is not None and session.received + session.delivered

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from gateway.app.reports.history import MAX_LINES, HistoryFile
+from gateway.app.reports.history import MAX_LINES, ByTurns, HistoryFile
 from gateway.observe.history import GATEWAY, UNKNOWN, History
 
 QUEUE = ("queue", "ORDERS")
@@ -86,3 +87,18 @@ def test_the_rates_of_a_queue_are_those_of_the_last_sample() -> None:
     history.sample(110.0, {("rule", "other"): {"matched": 1, "failed": 0}, GATEWAY: {}})
     history.sample(115.0, {("rule", "other"): {"matched": 1, "failed": 0}, GATEWAY: {}})
     assert history.queue_rates("ORDERS") is None, "it is gone"
+
+
+def test_of_many_some_have_their_turn_in_each_sample_and_few_are_all_looked_at() -> None:
+    turns, asked = ByTurns[int](400), []
+
+    def every(many: int) -> range:
+        asked.append(many)
+        return range(many)
+
+    some = [turns.some(lambda: every(1000)) for _ in range(5)]
+    assert [len(one) for one in some] == [400] * 5
+    assert sorted(chain(*some)) == sorted([*range(1000)] * 2)
+    assert len(asked) == 2
+    few = ByTurns[int](400)
+    assert [few.some(lambda: every(300)) for _ in range(3)] == [[*range(300)]] * 3
