@@ -48,6 +48,8 @@ from gateway.queue_manager.verbs.connection_state import Connections, Connection
 
 OBJECTS = "objects"
 """What findings name a text of MQSC commands that came without a file."""
+_OWN = frozenset({*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT})
+"""The gateway's own queues."""
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
     "MAXMSGL": 104_857_600,
@@ -557,16 +559,23 @@ class EmbeddedQueueManager:
     def _target(self, queue: str) -> Target:
         return self._translator.target(queue, "")
 
-    def unknown(self, queues: Iterable[str]) -> dict[str, str]:
-        """Those that cannot be opened by their names, and what helps. The gateway's own are made when they are used."""
-        own, found = {*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT}, {}
-        with self.core.entered():
-            for queue in sorted(set(queues) - own - self.core.queues.keys()):
+    def unknown(self, queues: Collection[str], most: int) -> tuple[dict[str, str], int]:
+        """Those that cannot be opened by their names: what helps with the first of them, and how many more there are.
+        The gateway's own are made when they are used."""
+        core, found, more = self.core, dict[str, str](), 0
+        with core.entered():
+            for queue in sorted(set(queues) - _OWN - core.queues.keys()):
+                if len(found) == most and core.catalogue.get("QUEUE", queue) is None:
+                    more += 1  # as thousands may be where the rules are there before the queues
+                    continue
                 try:
-                    resolve(self.core, queue)
+                    resolve(core, queue)
                 except MQError as error:
-                    found[queue] = str(error)
-        return found
+                    if len(found) < most:
+                        found[queue] = str(error)
+                    else:
+                        more += 1
+        return found, more
 
     def define_state_queues(self) -> None:
         """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which

@@ -75,6 +75,7 @@ class Table:
         "gateway",
         "hidden_by",
         "outbound",
+        "own_queues",
         "queues",
         "routes",
     )
@@ -84,10 +85,13 @@ class Table:
         """The name by which this gateway recognises its own publications."""
         self.routes = [_compile(rule, gateway if mappings.to_mqtt else "") for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
-        named = {rule.spec.queue for rule in mappings.to_mq}
-        named |= {rule.spec.queue for rule in mappings.to_mqtt if not rule.targets}
-        self.queues = frozenset(name for name in named if name and "{" not in name)
-        """Those that rules name without a template: asked for all the time."""
+        own = {rule.spec.queue for rule in mappings.to_mq if not rule.spec.queue_manager}
+        own |= {rule.spec.queue for rule in mappings.to_mqtt if not rule.targets}
+        others = {rule.spec.queue for rule in mappings.to_mq if rule.spec.queue_manager}
+        self.own_queues = frozenset(name for name in own if name and "{" not in name)
+        """Those of the gateway's own queue manager that rules name without a template: asked for all the time."""
+        self.queues = self.own_queues.union(name for name in others if name and "{" not in name)
+        """With those of other queue managers."""
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self.empty = mappings.empty
         """Mapping files in which there was nothing when they were read."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -83,13 +82,11 @@ def unknown_queues(parts: Parts, but: Collection[str] = ()) -> Iterator[str]:
     manager = parts.queue_manager
     if not isinstance(manager, EmbeddedQueueManager):
         return
-    puts = {one.rule.spec.queue for one in parts.table.routes if not one.rule.spec.queue_manager}
-    takes = {rule.spec.queue for rule in parts.table.outbound if not rule.targets}
-    unknown = manager.unknown(name for name in puts | takes if name and "{" not in name and name not in but)
-    for name, why in islice(unknown.items(), MOST_NAMED):
+    unknown, more = manager.unknown(parts.table.own_queues.difference(but), MOST_NAMED)
+    for name, why in unknown.items():
         yield f"queue {name} of a rule: {why}"
-    if len(unknown) > MOST_NAMED:
-        yield f"{len(unknown) - MOST_NAMED} more queues of rules do not exist"
+    if more:
+        yield f"{more} more queues of rules do not exist"
 
 
 def _place(name: str) -> str:

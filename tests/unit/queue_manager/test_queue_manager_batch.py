@@ -11,6 +11,7 @@ from gateway.mq import constants as mq
 from gateway.mq import situations
 from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Token, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager import embedded
 from gateway.queue_manager.batch import translation
 from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -336,8 +337,22 @@ def test_counting_many_queues_does_not_displace_what_is_known_of_those_that_are_
     known = dict(manager._translator._names)
     assert known
     assert sum(manager.depth(f"MANY.{number}") for number in range(50)) == 2
-    assert list(manager.unknown(f"MANY.{number}" for number in range(51))) == ["MANY.50"]
+    unknown, more = manager.unknown([f"MANY.{number}" for number in range(51)], 10)
+    assert (list(unknown), more) == (["MANY.50"], 0)
     assert manager._translator._names == known
+
+
+def test_of_many_queues_that_are_not_there_some_are_worded_and_the_others_counted(rig, monkeypatch):
+    manager, worded = rig.queue_manager, []
+    manager.mqsc("DEFINE QALIAS(Z.LEADS.NOWHERE) TARGET(NONE)\nDEFINE QALIAS(Z.LEADS.ON) TARGET(A)")
+    resolve = embedded.resolve
+    monkeypatch.setattr(embedded, "resolve", lambda core, name: worded.append(name) or resolve(core, name))
+    names = {f"MANY.{number:04}" for number in range(1000)} | {"A", "MQGATE.FORWARD", "Z.LEADS.NOWHERE", "Z.LEADS.ON"}
+    unknown, more = manager.unknown(names, 3)
+    assert list(unknown) == ["MANY.0000", "MANY.0001", "MANY.0002"]
+    assert "DEFINE QLOCAL('MANY.0000')" in unknown["MANY.0000"]
+    assert more == 997 + 1
+    assert worded == [*unknown, "Z.LEADS.NOWHERE", "Z.LEADS.ON"]
 
 
 def test_deliveries_are_confirmed_however_many_messages_are_under_way(rig, monkeypatch):
