@@ -210,13 +210,25 @@ class StateViews:
                 if error is not None:
                     answered(_not_reloaded(error))
                     return
-                changed, rules = _changed(before, parts.table), len(parts.table.routes) + len(parts.table.outbound)
-                answer = {"ok": True, "rules": rules, "changed": changed, "findings": [], "waiting": _waiting(parts)}
-                parts.consumers.when_open(lambda: answered((200, answer)))
+                self._compare(before, parts.table, answered)
 
             self._reload(told)
 
         return 200, Later(begin)
+
+    def _compare(self, before: Table, after: Table, answered: Answered) -> None:
+        """Answer a reload with the names of the rules that are others: ten thousand are compared in slices."""
+        parts, changed = self._parts, list[str]()
+
+        def work() -> Iterator[None]:
+            yield from _changed(before, after, changed)
+            answer = {
+                "ok": True, "rules": len(after.routes) + len(after.outbound), "changed": changed, "findings": [],
+                "waiting": _waiting(parts),
+            }  # fmt: skip
+            parts.consumers.when_open(lambda: answered((200, answer)))
+
+        parts.engine.context.slices.run(f"reload {next(self._numbers)}", work)
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""
@@ -286,10 +298,14 @@ def _not_reloaded(error: Exception) -> Exception:
     )
 
 
-def _changed(before: Table, after: Table) -> list[str]:
-    """The names of the rules that are others, or are there in one of two tables only."""
+def _changed(before: Table, after: Table, found: list[str]) -> Iterator[None]:
+    """Find the names of the rules that are others, or are there in one of two tables only: one at each step."""
     old, new = _rules(before), _rules(after)
-    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    yield
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            found.append(name)
+        yield
 
 
 def _rules(table: Table) -> dict[str, object]:
