@@ -76,8 +76,8 @@ def _by_ibm_mq(settings: Settings, text: str) -> Outcome:
     from gateway.app.queue_managers.ibm import connect_settings
     from gateway.backends.ibm.command_server import CommandServer
     from gateway.backends.ibm.driver import load
-    from gateway.queue_manager.commands.mqsc import MqscReport
     from gateway.queue_manager.commands.mqsc_parse import commands
+    from gateway.queue_manager.commands.mqsc_report import MqscReport
 
     ibm = settings.queue_manager.ibm
     assert ibm is not None  # noqa: S101 -- the caller has looked

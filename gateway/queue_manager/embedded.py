@@ -22,8 +22,9 @@ from gateway.queue_manager.batch.logical_messages import LogicalMessages, QueueP
 from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.channel_commands import ChannelCommands
 from gateway.queue_manager.commands.command_server import CommandServer
-from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
+from gateway.queue_manager.commands.mqsc import Mqsc
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
+from gateway.queue_manager.commands.mqsc_report import MqscReport
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.commands.objects_at_start import default_commands, defined_twice, exists_already
 from gateway.queue_manager.core import Core
@@ -35,7 +36,7 @@ from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.objects.expired_messages import Expirer
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
-from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.objects.name_resolution import Target, unresolved
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.objects.triggers import Triggers
@@ -562,20 +563,8 @@ class EmbeddedQueueManager:
     def unknown(self, queues: Collection[str], most: int) -> tuple[dict[str, str], int]:
         """Those that cannot be opened by their names: what helps with the first of them, and how many more there are.
         The gateway's own are made when they are used."""
-        core, found, more = self.core, dict[str, str](), 0
-        with core.entered():
-            for queue in sorted(set(queues) - _OWN - core.queues.keys()):
-                if len(found) == most and core.catalogue.get("QUEUE", queue) is None:
-                    more += 1  # as thousands may be where the rules are there before the queues
-                    continue
-                try:
-                    resolve(core, queue)
-                except MQError as error:
-                    if len(found) < most:
-                        found[queue] = str(error)
-                    else:
-                        more += 1
-        return found, more
+        with self.core.entered():
+            return unresolved(self.core, set(queues) - _OWN, most)
 
     def define_state_queues(self) -> None:
         """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which

@@ -27,7 +27,7 @@ from gateway.observe import health, logs
 from gateway.ports.counters import NO_ROUTE
 from gateway.ports.people import ADMINISTRATOR
 from gateway.queue_manager.commands.definitions import script
-from gateway.queue_manager.commands.mqsc import MqscReport
+from gateway.queue_manager.commands.mqsc_report import MqscReport
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.routing.table import Table
 from gateway.session.connection import ONLINE

@@ -19,7 +19,7 @@ from gateway.ports.state_queues import COMMANDS
 from gateway.queue_manager.commands import channel_commands, pcf_status
 from gateway.queue_manager.commands import pcf_objects as objects
 from gateway.queue_manager.commands.display_rows import queue_status
-from gateway.queue_manager.commands.mqsc import MqscReport
+from gateway.queue_manager.commands.mqsc_report import MqscReport
 from gateway.queue_manager.commands.pcf_objects import Answer, Handler, Reply, number_of, refuse, text_of
 from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text

@@ -6,6 +6,7 @@ queues.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from gateway.errors import MQError
@@ -85,6 +86,23 @@ def _through_alias(core: Core, name: str, alias: Definition) -> Target:
     if other == core.name:
         return _local(core, name)
     return _remote(core, name, other, alias.text("XMITQ"), ())
+
+
+def unresolved(core: Core, names: AbstractSet[str], most: int) -> tuple[dict[str, str], int]:
+    """Names of queues that cannot be resolved: what helps with the first of them, and how many more there are."""
+    found, more = dict[str, str](), 0
+    for name in sorted(names - core.queues.keys()):
+        if len(found) == most and core.catalogue.get("QUEUE", name) is None:
+            more += 1  # as thousands may be where there are rules before there are queues
+            continue
+        try:
+            resolve(core, name)
+        except MQError as error:
+            if len(found) < most:
+                found[name] = str(error)
+            else:
+                more += 1
+    return found, more
 
 
 def _local(core: Core, name: str) -> Target:

@@ -14,7 +14,7 @@ from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.ports.batch import Puts, Unit
 from gateway.queue_manager.commands import command_server
-from gateway.queue_manager.commands.mqsc import MqscReport
+from gateway.queue_manager.commands.mqsc_report import MqscReport
 from gateway.queue_manager.inspection import Inspection
 from gateway.queue_manager.objects import clearing
 

@@ -7,7 +7,8 @@ from embedded_rig import MqiRig, md, refused
 
 from gateway.errors import ConfigurationError, StoreUnavailable
 from gateway.ports.mqi import ObjectDescriptor, PutOptions
-from gateway.queue_manager.commands.mqsc import MOST_TOGETHER, MqscReport
+from gateway.queue_manager.commands.mqsc import MOST_TOGETHER
+from gateway.queue_manager.commands.mqsc_report import MqscReport
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition, defaults
 
 

@@ -11,10 +11,10 @@ from gateway.mq import constants as mq
 from gateway.mq import situations
 from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Token, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
-from gateway.queue_manager import embedded
 from gateway.queue_manager.batch import translation
 from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.objects import name_resolution
 
 
 class Rig:
@@ -345,8 +345,8 @@ def test_counting_many_queues_does_not_displace_what_is_known_of_those_that_are_
 def test_of_many_queues_that_are_not_there_some_are_worded_and_the_others_counted(rig, monkeypatch):
     manager, worded = rig.queue_manager, []
     manager.mqsc("DEFINE QALIAS(Z.LEADS.NOWHERE) TARGET(NONE)\nDEFINE QALIAS(Z.LEADS.ON) TARGET(A)")
-    resolve = embedded.resolve
-    monkeypatch.setattr(embedded, "resolve", lambda core, name: worded.append(name) or resolve(core, name))
+    resolve = name_resolution.resolve
+    monkeypatch.setattr(name_resolution, "resolve", lambda core, name: worded.append(name) or resolve(core, name))
     names = {f"MANY.{number:04}" for number in range(1000)} | {"A", "MQGATE.FORWARD", "Z.LEADS.NOWHERE", "Z.LEADS.ON"}
     unknown, more = manager.unknown(names, 3)
     assert list(unknown) == ["MANY.0000", "MANY.0001", "MANY.0002"]
