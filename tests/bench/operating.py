@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from stall_attacks import Attacked, acknowledged, publish, read, subscribe
 
 from gateway.mqtt import client
 from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import Will
 
 Act = tuple[str, Callable[[], object]]
 Scene = Callable[[Attacked, int], Iterator[Act]]
@@ -207,6 +209,33 @@ def _(gateway: Attacked, size: int) -> Iterator[Act]:
     seconds = max(2, size // 400)
     yield "they come and go", lambda: sessions(gateway, size, seconds)
     yield "they end", lambda: time.sleep(seconds + 3)
+
+
+@scene("devices that lose power, and come back", (2500, 5000, 9000))
+def _(gateway: Attacked, size: int) -> Iterator[Act]:
+    online: list[socket.socket] = []
+
+    def come() -> None:
+        for number in range(size):
+            will = Will("dev/1", b"gone", 1, retain=False)
+            connect = client.connect(5, f"device-{number}", keep_alive=0, clean_start=False, will=will)
+            connect.properties[prop.SESSION_EXPIRY_INTERVAL] = 3600
+            online.append(gateway.open())
+            online[-1].sendall(client.encode_connect(connect))
+        for sock in online:
+            read(sock, read(sock, 2)[1])
+
+    def lose_power(wills: int) -> None:
+        while online:
+            online.pop().close()
+        while call(gateway, "GET", "/queues/A")["depth"] < wills:
+            time.sleep(0.05)
+
+    for wills in (size, 2 * size):
+        yield "they come at once", come
+        yield "they lose power", lambda wills=wills: lose_power(wills)
+    yield "stopped", gateway.running.stop
+    yield "started", gateway.running.start
 
 
 def measure(name: str, size: int, folder: str | None) -> None:
