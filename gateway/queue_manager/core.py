@@ -180,6 +180,7 @@ class Core:
         if self._saved is not None:
             yield
             return
+        self.committer.settle()  # who is told of it may put to what is defined here, which is not durable yet
         saved = self._saved = StoreUnit()
         try:
             yield

@@ -572,3 +572,12 @@ def test_new_queues_that_cannot_be_saved_are_not_there(rig, monkeypatch):
     assert run(rig, "DISPLAY QLOCAL(Q*)")[0] == ["AMQ8147E: IBM MQ object Q* not found."]
     assert not [name for name in rig.queue_manager.core.queues if name.startswith("Q")]
     assert run(rig, QUEUES)[1].ok
+
+
+def test_what_is_on_its_way_is_told_before_queues_are_there_that_are_not_saved(rig, monkeypatch):
+    """Who is told may put to them at once: that would be durable before the queue is."""
+    core = rig.queue_manager.core
+    settle, there = core.committer.settle, []
+    monkeypatch.setattr(core.committer, "settle", lambda: there.append("Q0" in core.queues) or settle())
+    assert run(rig, QUEUES)[1].ok
+    assert there[0] is False
