@@ -5,11 +5,12 @@ next one, which finds in the log (`transaction_version`) how far it got. delta-r
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from gateway.config.extras import how_to_install
-from gateway.pipeline.errors import SparkMissing, StoreUnreachable
+from gateway.pipeline.errors import SparkMissing, StoreUnreachable, WrongOption
 from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema, schema_of
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
@@ -82,6 +83,7 @@ class ObjectDelta:
             landed = record.tables.get(table)
             if landed is not None and landed.files:
                 files = {f"{table}/{name}": (size, record.landed) for name, size in landed.files}
+                check_logs(manifest, {table: files})
                 self._commit(table, number, files, mode="append")
         there = self._tables.get(table)
         if there is not None:
@@ -172,6 +174,43 @@ class ObjectDelta:
 def has_log(store: ObjectStore, table: str) -> bool:
     """Whether the table is one of Delta's already. delta-rs is not asked: it keeps the interpreter while it waits."""
     return store.has(f"{table}/_delta_log")
+
+
+def names_in_log(store: ObjectStore, table: str) -> list[str]:
+    """The files that a table's log names, relative to the warehouse; none where there is no log."""
+    from deltalake import DeltaTable
+
+    if not has_log(store, table):
+        return []
+    found = DeltaTable(f"{store.url}/{table}", storage_options=delta_options(store.settings))
+    return sorted(uri.removeprefix(f"{store.url}/") for uri in found.file_uris())
+
+
+def check_logs(manifest: ObjectManifest, named: Mapping[str, Iterable[str]]) -> None:
+    """WrongOption where files that the logs of these tables name, or are to take in, are gone: before it was refused,
+    the job was changed to plain Parquet, and its `compact` has removed them."""
+    stale, lost = [], []
+    for table, names in named.items():
+        own = manifest.state.files.get(table, {}).keys()
+        others = set(names) - own  # Delta's own merges, of which the manifest knows nothing
+        there = {one.name for one in manifest.store.names(table)} if others else set()
+        if others - there:
+            stale.append(f"{table}/_delta_log")
+            lost += sorted(own - there)
+    if not stale:
+        return
+    logs = ", ".join(stale)
+    what = (
+        f"some rows were in them alone, because {lost[0]}, which had these before, is gone too. Restore what the logs "
+        "name from older versions of the objects; where there are none they are lost: give the job another warehouse"
+        if lost
+        else f"their rows are in plain files now. Move the objects below {logs} elsewhere: then the logs begin anew, "
+        "with all rows, under `format: delta`"
+    )
+    raise WrongOption(
+        f"the tables of {manifest.store.url} were Delta's until `compact` ran with `format: parquet`: files that "
+        f"{logs} names are gone, and {what}"
+    )
 
 
 def partition_values(path: str) -> dict[str, str]:

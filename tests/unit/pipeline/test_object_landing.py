@@ -20,6 +20,7 @@ from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
 from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.tables import object_compaction
 from gateway.pipeline.jobs.tables import warehouse as warehouse_module
 from gateway.pipeline.jobs.tables.compaction import compact, expire
 from gateway.pipeline.jobs.tables.object_compaction import remove_leftovers
@@ -65,9 +66,9 @@ def job(proxy: Proxy, request: pytest.FixtureRequest) -> Job:
     return make_job(request.node.name)
 
 
-def make_job(name: str, leftovers: str = "1d") -> Job:
+def make_job(name: str, leftovers: str = "1d", more: str = "") -> Job:
     prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
-    return parse_job("job.yaml", JOB.format(bucket=BUCKET, prefix=prefix, leftovers=leftovers))
+    return parse_job("job.yaml", JOB.format(bucket=BUCKET, prefix=prefix, leftovers=leftovers) + more)
 
 
 def store_of(job: Job) -> ObjectStore:
@@ -425,6 +426,32 @@ def test_left_overs_go_and_nothing_else(job: Job, request: pytest.FixtureRequest
     assert seqs(job) == list(range(40))
     assert len(list(landing.store.names("bronze"))) == 1
     assert remove_leftovers(make_job(request.node.name, leftovers="0s")).removed == 0
+
+
+def test_what_a_replaced_table_of_delta_held_goes_after_a_week(
+    job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table that grows the log alone says what may go."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    job = make_job(request.node.name, "1d", "format: delta\ngold: [{table: devices, kind: dead_letters}]\n")
+    store = store_of(job)
+    landing = ObjectLanding(store, job.name, ObjectDelta(store, job.name, job.replaced_tables))
+    landing.replaced |= job.replaced_tables
+    for number in range(3):
+        batch = staged(landing, number)
+        store.put(f"devices/{number}.parquet", parquet([number]))
+        batch.add("devices", [WrittenFile(f"{number}.parquet", 1, len(parquet([number])))])
+        batch.land()
+    compact(job)
+    clock = time.time
+    for days, removed in ((6, (0, 2)), (8, (2, 0)), (9, (0, 0))):
+        monkeypatch.setattr(time, "time", lambda later=86400.0 * days: clock() + later)
+        monkeypatch.setattr(object_compaction, "_store_clock", lambda _: time.time())
+        assert remove_leftovers(job) == removed
+    assert ObjectManifest(store).state.retired == {}
+    for table, rows in (("devices", [2]), ("bronze", list(range(30)))):
+        found = deltalake.DeltaTable(f"{job.warehouse}/{table}", storage_options=delta_options(store.settings))
+        assert sorted(found.to_pyarrow_table()["seq"].to_pylist()) == rows
 
 
 def test_a_removed_file_can_not_be_landed_any_more(job: Job, request: pytest.FixtureRequest) -> None:

@@ -16,7 +16,7 @@ from s3_server import BUCKET, Proxy, environment, s3_server
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.tables import compaction
+from gateway.pipeline.jobs.tables import compaction, leftovers, object_compaction
 from gateway.pipeline.jobs.tables.compaction import compact, expire
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.jobs.tables.followers import follower_of
@@ -213,6 +213,72 @@ def test_a_format_that_has_changed_on_object_storage(tmp_path: Path, monkeypatch
                 with pytest.raises(WrongOption, match=f"{prefix} have landed as {landed}.* write `format: {landed}`"):
                     change(after)
             assert rows_on_objects(before, proxy) == list(range(30)), prefix
+
+
+@pytest.mark.parametrize(("optimized", "plain_batch"), list(product([False, True], [False, True])))
+def test_delta_that_was_compacted_as_plain_files_on_object_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimized: bool, plain_batch: bool
+) -> None:
+    """As an earlier release let it: goes on as Delta while the files are there; then its logs are told to be moved."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as proxy:
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        delta, plain = (object_job(proxy, tmp_path, "changed", each) for each in ("delta", "parquet"))
+        store, batches = open_store(delta.place, delta.storage.settings), 3
+        for number in range(batches):
+            put_batch(delta, number, tmp_path)
+        if optimized:
+            compact(delta)
+        if plain_batch:
+            put_batch(plain, batches, tmp_path)
+            batches += 1
+        with monkeypatch.context() as earlier:
+            for module in (compaction, leftovers):
+                earlier.setattr(module, "check_format", lambda *_, **__: None)
+            compact(plain)
+            check_format(delta)
+            clock = time.time
+            earlier.setattr(time, "time", lambda: clock() + 86400.0)
+            earlier.setattr(object_compaction, "_store_clock", lambda _: time.time())
+            remove_leftovers(plain)
+        for refused in (lambda: check_format(delta), lambda: check_format(plain), lambda: compact(delta)):
+            with pytest.raises(WrongOption, match=r"files that bronze/_delta_log names are gone.*Move the objects"):
+                refused()
+        store.delete([one.name for one in store.names("bronze/_delta_log")])
+        check_format(delta)
+        put_batch(delta, batches, tmp_path)
+        compact(delta)
+        assert rows_on_objects(delta, proxy) == list(range(10 * batches + 10))
+
+
+def test_a_log_that_is_to_take_in_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches landed as plain files behind it, whose `compact` has removed them; or what the log had merged is gone."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as proxy:
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        for optimized, said in (
+            (False, "Move the objects below"),
+            (True, "0.parquet, which had these before, is gone"),
+        ):
+            delta, plain = (object_job(proxy, tmp_path, f"late-{optimized}", each) for each in ("delta", "parquet"))
+            put_batch(delta, 0, tmp_path)
+            put_batch(delta, 1, tmp_path)
+            store = open_store(delta.place, delta.storage.settings)
+            if optimized:
+                compact(delta)
+                merged = {one.name for one in store.names("bronze")} - {"bronze/0.parquet", "bronze/1.parquet"}
+                store.delete(["bronze/0.parquet", *(name for name in merged if name.endswith(".parquet"))])
+            else:
+                put_batch(plain, 2, tmp_path)
+                manifest = ObjectManifest(store)
+                manifest.commit("merge", {"table": "bronze", "old": ["bronze/2.parquet"], "new": []}, lambda: None)
+                store.delete(["bronze/2.parquet"])
+            with pytest.raises(WrongOption, match=said):
+                (check_format(delta) if optimized else put_batch(delta, 3, tmp_path))
 
 
 class Killed(Exception):

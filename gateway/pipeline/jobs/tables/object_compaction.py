@@ -22,7 +22,7 @@ from gateway.pipeline.jobs.tables.merging import Part, alike, due, lots_of, writ
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.iceberg_upkeep import expire_snapshots
 from gateway.pipeline.land.landing import STATE
-from gateway.pipeline.land.object_delta import delta_options, has_log
+from gateway.pipeline.land.object_delta import check_logs, delta_options, has_log
 from gateway.pipeline.land.object_manifest import ObjectManifest
 from gateway.pipeline.land.objects import PROBES, ObjectStore, open_store
 
@@ -149,17 +149,20 @@ def remove_leftovers(job: Job) -> Leftovers:
     store = open_store(job.place, job.storage.settings)
     manifest = ObjectManifest(store)
     now, here = _store_clock(store), time.time()
-    tables = [table for table in _tables(job) if job.format != "delta" or table.startswith(STATE)]
-    listed = [one for table in tables for one in store.names(table) if not any(each in one.name for each in BESIDE)]
-    grace = job.retention.leftovers
+    listed = [
+        (one, age)
+        for table, age in _ages(job).items()
+        for one in store.names(table)
+        if not any(each in one.name for each in BESIDE)
+    ]
 
     def unnamed() -> dict[str, bool]:
         """Those that nothing names as the manifest is now, and whether they may go."""
         live = {name for files in manifest.state.files.values() for name in files}
         retired = manifest.state.retired
         return {
-            one.name: one.modified.timestamp() + grace <= now and retired.get(one.name, 0.0) + grace <= here
-            for one in listed
+            one.name: one.modified.timestamp() + age <= now and retired.get(one.name, 0.0) + age <= here
+            for one, age in listed
             if one.name not in live
         }
 
@@ -179,9 +182,13 @@ def remove_leftovers(job: Job) -> Leftovers:
     return Leftovers(len(names), len(found) - len(names))
 
 
-def _tables(job: Job) -> list[str]:
-    """All tables of a job, its state included."""
-    return [*dict.fromkeys([*job.growing_tables, *job.replaced_tables]), STATE]
+def _ages(job: Job) -> dict[str, float]:
+    """The age from which files of a table that nothing names may go, the state included. Of a table of Delta that grows
+    the log alone knows which those are; of one that each batch replaces it names what the manifest does."""
+    age = job.retention.leftovers
+    if job.format == "delta":
+        return dict.fromkeys(job.replaced_tables, vacuum_hours(job) * 3600.0) | {STATE: age}
+    return dict.fromkeys([*job.growing_tables, *job.replaced_tables, STATE], age)
 
 
 def _store_clock(store: ObjectStore) -> float:
@@ -200,11 +207,12 @@ def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
     from deltalake import DeltaTable
 
     done: dict[str, int] = {}
-    options = delta_options(store.settings)
+    options, manifest = delta_options(store.settings), ObjectManifest(store)
     for table in job.growing_tables:
         root = f"{store.url}/{table}"
         if has_log(store, table):
             found = DeltaTable(root, storage_options=options)
+            check_logs(manifest, {table: [uri.removeprefix(f"{store.url}/") for uri in found.file_uris()]})
             done[table] = int(found.optimize.compact()["numFilesRemoved"])
             found.vacuum(vacuum_hours(job), dry_run=False, full=True)
     return {table: count for table, count in done.items() if count}

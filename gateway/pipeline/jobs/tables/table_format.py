@@ -13,7 +13,7 @@ from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import FOLDER, Manifest, is_there
-from gateway.pipeline.land.object_delta import has_log
+from gateway.pipeline.land.object_delta import check_logs, has_log, names_in_log
 from gateway.pipeline.land.object_manifest import LOG, ObjectManifest
 from gateway.pipeline.land.objects import ObjectStore, open_store
 from gateway.pipeline.source.places import is_object_place
@@ -27,6 +27,8 @@ def check_format(job: Job, *, removes: bool = False) -> None:
     found = landed_formats(job)
     if "delta" in found and not job.on_objects:
         _check_logs(job)
+    elif "delta" in found and not removes:  # `compact` opens the logs anyway, and looks itself
+        _check_object_logs(job)
     others = sorted(one for one in found if one != job.format and BECOMES.get(one) != job.format)
     if not others or (job.format in found and not removes):
         return
@@ -54,6 +56,15 @@ def _check_logs(job: Job) -> None:
             f"(they have the same `seq`). Move {', '.join(stale)} out of the warehouse: then the job goes on as "
             "parquet, and as delta with logs that begin anew"
         )
+
+
+def _check_object_logs(job: Job) -> None:
+    try:
+        store = open_store(job.place, job.storage.settings)
+        named = {table: names_in_log(store, table) for table in job.growing_tables}
+    except ImportError:  # as in a folder
+        return
+    check_logs(ObjectManifest(store), named)
 
 
 def _in_log(folder: Path, table: str) -> set[str]:

@@ -17,7 +17,7 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.land.durable import make_folder, read_json, write_json
 from gateway.pipeline.land.iceberg_catalog import open_catalog
 from gateway.pipeline.land.manifest import Manifest, ManifestRecord
-from gateway.pipeline.land.object_delta import delta_options, has_log
+from gateway.pipeline.land.object_delta import names_in_log
 from gateway.pipeline.land.object_manifest import ObjectManifest
 from gateway.pipeline.land.objects import Tell, open_store
 
@@ -161,13 +161,7 @@ class ObjectWarehouse:
     def names(self, table: str) -> list[str]:
         """The same, relative to the warehouse."""
         if self.job.format == "delta" and table in (*self.job.growing_tables, *self.job.replaced_tables):
-            from deltalake import DeltaTable
-
-            root, options = f"{self.store.url}/{table}", delta_options(self.store.settings)
-            if not has_log(self.store, table):
-                return []
-            found = DeltaTable(root, storage_options=options).file_uris()
-            return sorted(uri.removeprefix(f"{self.store.url}/") for uri in found)
+            return names_in_log(self.store, table)
         return ObjectManifest(self.store).files(table)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
