@@ -66,6 +66,15 @@ def test_all_but_start_and_end_is_told(between: str) -> None:
     assert "".join(worth_telling(said.splitlines(keepends=True))) == between
 
 
+def test_the_ends_of_two_processes_at_once_are_not_told() -> None:
+    """As they were seen on a busy machine: Python writes a traceback line by line."""
+    first, manager, worker, error = FAREWELL.splitlines(keepends=True)
+    said = [first, manager, first, manager, worker, error, worker, error]
+    assert list(worth_telling(said)) == []
+    decoders = OF_A_DECODER.splitlines(keepends=True)
+    assert list(worth_telling([first, manager, *decoders, worker, error])) == [first, manager, *decoders, worker, error]
+
+
 def test_what_ends_in_the_middle_is_told() -> None:
     said = OF_A_DECODER.splitlines(keepends=True)[:-1]
     assert list(worth_telling(said)) == said

@@ -33,16 +33,19 @@ PATIENCE = 5.0
 def worth_telling(lines: Iterable[str]) -> Iterator[str]:
     """The lines without those."""
     held: list[str] = []
+    begun = 0
+    """So many tracebacks of those have not ended: processes that end at once write theirs line by line."""
     late = False
     """Whether what is left out is of a process that was late: there is a second traceback for the same."""
     for line in lines:
         if line.startswith(TRACEBACK):
-            yield from held
-            held = [line]
-        elif held and line[:1].isspace():
             held.append(line)
+            begun += 1
+        elif held and (line[:1].isspace() or begun > 1):
+            held.append(line)
+            begun -= not line[:1].isspace()
         elif held:
-            told, held = [*held, line], []
+            told, held, begun = [*held, line], [], 0
             late = _is_late(told)
             yield from () if late or _is_farewell(told) else told
         elif late and (not line.strip() or line.startswith(CHAINED)):
@@ -54,9 +57,10 @@ def worth_telling(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_farewell(told: list[str]) -> bool:
-    """Whether an error is of a process that the end of its session has met."""
+    """Whether errors are of processes that the end of their session has met."""
     frames = [line for line in told if line.lstrip().startswith("File ")]
-    return bool(frames) and all(map(OF_WORKERS.match, frames)) and GONE.match(told[-1]) is not None
+    ends = [line for line in told if not line[:1].isspace() and not line.startswith(TRACEBACK)]
+    return bool(frames) and all(map(OF_WORKERS.match, frames)) and all(map(GONE.match, ends))
 
 
 def _is_late(told: list[str]) -> bool:
