@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from gateway.config.counting import counted
-from gateway.config.units import show_duration
 from gateway.errors import ConfigurationError
 from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.jobs.job import Job
@@ -100,8 +99,8 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
     """Validate a job file: every error at once. Object storage is tried: can a batch be committed there? So are
-    conditions and patterns, by Spark, where it and Java are, and columns are compared with the Delta or Iceberg tables
-    that have landed. A `path` without a journal is told: the job may be one for another host."""
+    conditions and patterns, by Spark, where it and Java are. Name, queues, format and columns are compared with what
+    has landed. A `path` without a journal is told: the job may be one for another host."""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
@@ -111,6 +110,7 @@ def check(file: Path, sql: bool) -> None:
     if job.on_objects:
         _try_warehouse(job)
     _try_format(job)
+    _try_landed(job)
     _try_columns(job, file)
     _try_conditions(job, file)
     for silver in job.silver if sql else ():
@@ -157,6 +157,13 @@ def _try_conditions(job: Job, file: Path) -> None:
     if found:
         raise ConfigurationError(found)
     click.echo("conditions and patterns: Spark takes them")
+
+
+def _try_landed(job: Job) -> None:
+    from gateway.pipeline.jobs.tables.foreign_warehouse import check_warehouse
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
+
+    check_warehouse(job, warehouse_of(job).manifest(), {})
 
 
 def _try_format(job: Job) -> None:
@@ -245,7 +252,7 @@ def compact(file: Path) -> None:
     """Merge small files, delete what is older than its retention, and what dead drivers have left."""
     from gateway.pipeline.jobs.tables.compaction import compact as merge
     from gateway.pipeline.jobs.tables.compaction import expire
-    from gateway.pipeline.jobs.tables.leftovers import age_of, remove_leftovers
+    from gateway.pipeline.jobs.tables.leftovers import remove_leftovers, shown_age
     from gateway.pipeline.jobs.tables.object_compaction import keep_iceberg
 
     job = job_of(file)
@@ -259,7 +266,7 @@ def compact(file: Path) -> None:
         click.echo(f"{counted(keep_iceberg(job), 'snapshot')} expired")
     _tell_kept_for_good(job)
     found = remove_leftovers(job)
-    stay = f"; {found.younger:,} not yet {show_duration(age_of(job))} old" if found.younger else ""
+    stay = f"; {found.younger:,} not yet {shown_age(job)} old" if found.younger else ""
     click.echo(f"{counted(found.removed, 'left-over file')} removed{stay}")
 
 

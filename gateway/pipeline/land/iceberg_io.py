@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from gateway.pipeline.errors import TableDiffers
+from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.land.objects import ObjectStore, StoreSettings, endpoint_of, open_store
 
 IMPLEMENTATION, PLACE, SETTINGS = "py-io-impl", "mqgate.place", "mqgate.storage"
@@ -58,7 +58,7 @@ def name_in(store: ObjectStore, location: str) -> str:
     """The name below the warehouse."""
     name = location.removeprefix(f"{store.url}/")
     if name == location:
-        raise TableDiffers(
+        raise WrongOption(
             f"the catalog's table lies at {location}, not in {store.url}: give the job a `catalog.namespace` of its own"
         )
     return name

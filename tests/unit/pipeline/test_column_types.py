@@ -61,7 +61,7 @@ def land(job: Job) -> None:
     if job.on_objects:
         store = open_store(job.place, job.storage.settings)
         landing = ObjectLanding(store, job.name, follower_of(job, store))
-        batch = landing.begin("q", 0, [("s", 0, 1)])
+        batch = landing.begin("q", 0, [(job.inputs[0].stream, 0, 1)])
         assert batch is not None
         for name, table in rows.items():
             target = io.BytesIO()
@@ -72,7 +72,7 @@ def land(job: Job) -> None:
         return
     folder = Path(job.warehouse)
     own = Landing(folder, job.name, rows_in, DeltaLog(folder, job.name, job.replaced_tables)).begin(
-        "q", 0, [("s", 0, 1)]
+        "q", 0, [(job.inputs[0].stream, 0, 1)]
     )
     assert own is not None
     for name, table in rows.items():
@@ -112,3 +112,20 @@ def test_plain_parquet_has_no_types_that_are_kept(tmp_path: Path) -> None:
     written(tmp_path, "format: parquet")
     code, said = checked(tmp_path)
     assert (code, "columns" in said) == (0, False)
+
+
+def test_what_a_run_would_refuse_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name, other queues, and another warehouse whose tables the catalog has elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    job = written(tmp_path, ICEBERG)
+    land(job)
+    text = (tmp_path / "job.yaml").read_text()
+    for before, after, said in (
+        ("name: plant", "name: other", "are those of job 'plant'"),
+        ("queue: Q,", 'queue: "Q,R",', "has landed Q so far, and now reads Q,R"),
+        ("warehouse: lake", "warehouse: elsewhere", "give the job a `catalog.namespace` of its own"),
+    ):
+        (tmp_path / "job.yaml").write_text(text.replace(before, after))
+        done = CliRunner().invoke(pipeline, ["check", "job.yaml"])
+        assert done.exit_code == 1, done.output
+        assert done.output.count(said) == 1, done.output

@@ -16,7 +16,7 @@ from rest_catalog import RestCatalog, rest_catalog
 from s3_server import BUCKET, Fault, Proxy, environment, s3_server
 
 from gateway.errors import ConfigurationError
-from gateway.pipeline.errors import CatalogMissing, StoreUnreachable, TableDiffers
+from gateway.pipeline.errors import CatalogMissing, StoreUnreachable, TableDiffers, WrongOption
 from gateway.pipeline.jobs.job import Job, parse_job, read_job
 from gateway.pipeline.jobs.tables.compaction import compact, expire
 from gateway.pipeline.jobs.tables.followers import follower_of
@@ -219,8 +219,9 @@ def test_a_column_of_another_type_is_refused_before_the_commit(tmp_path: Path) -
 
 def test_a_table_of_another_warehouse_is_refused(tmp_path: Path) -> None:
     staged(landing_of(job_in(tmp_path)), 0).land()
-    with pytest.raises(TableDiffers, match=r"give the job a `catalog.namespace` of its own"):
-        staged(landing_of(job_in(tmp_path, warehouse=f"{tmp_path}/other")), 0).land()
+    moved = job_in(tmp_path, warehouse=f"{tmp_path}/other")
+    with pytest.raises(WrongOption, match=r"give the job a `catalog.namespace` of its own"):
+        staged(landing_of(moved), 0).land()
 
 
 def test_files_are_merged_snapshots_expired_and_nothing_else(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.tables import object_compaction
 from gateway.pipeline.jobs.tables import warehouse as warehouse_module
 from gateway.pipeline.jobs.tables.compaction import compact, expire
+from gateway.pipeline.jobs.tables.leftovers import shown_age
 from gateway.pipeline.jobs.tables.object_compaction import remove_leftovers
 from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse
@@ -443,6 +444,7 @@ def test_what_a_replaced_table_of_delta_held_goes_after_a_week(
         batch.add("devices", [WrittenFile(f"{number}.parquet", 1, len(parquet([number])))])
         batch.land()
     compact(job)
+    assert shown_age(job) == "1d (in tables that each batch replaces 1w)"
     clock = time.time
     for days, removed in ((6, (0, 2)), (8, (2, 0)), (9, (0, 0))):
         monkeypatch.setattr(time, "time", lambda later=86400.0 * days: clock() + later)

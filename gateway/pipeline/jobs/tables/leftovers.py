@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.tables import object_compaction
-from gateway.pipeline.jobs.tables.object_compaction import Leftovers
+from gateway.pipeline.jobs.tables.object_compaction import Leftovers, vacuum_hours
 from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.land.landing import STAGING, STATE, TASKS
 from gateway.pipeline.land.manifest import Manifest
@@ -26,6 +27,14 @@ LEAST_AGE = 3600.0
 def age_of(job: Job) -> float:
     """The age from which they are removed."""
     return job.retention.leftovers if job.on_objects else max(job.retention.leftovers, LEAST_AGE)
+
+
+def shown_age(job: Job) -> str:
+    """The same as text."""
+    age = show_duration(age_of(job))
+    if job.on_objects and job.format == "delta" and job.replaced_tables:
+        age += f" (in tables that each batch replaces {show_duration(vacuum_hours(job) * 3600)})"
+    return age
 
 
 def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
