@@ -1,6 +1,7 @@
 """Delta logs of tables on object storage. The manifest is the truth and the log follows it: a batch is committed there
 first, then its files are added here under the number of its entry. A driver that died in between is made up for by the
 next one, which finds in the log (`transaction_version`) how far it got. delta-rs commits by a conditional put itself.
+What Delta merges is in the log first: `compact` has the manifest name it afterwards.
 """
 
 from __future__ import annotations

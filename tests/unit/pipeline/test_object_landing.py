@@ -450,10 +450,55 @@ def test_what_a_replaced_table_of_delta_held_goes_after_a_week(
         monkeypatch.setattr(time, "time", lambda later=86400.0 * days: clock() + later)
         monkeypatch.setattr(object_compaction, "_store_clock", lambda _: time.time())
         assert remove_leftovers(job) == removed
-    assert ObjectManifest(store).state.retired == {}
+    assert not {"devices/0.parquet", "devices/1.parquet"} & ObjectManifest(store).state.retired.keys()
     for table, rows in (("devices", [2]), ("bronze", list(range(30)))):
         found = deltalake.DeltaTable(f"{job.warehouse}/{table}", storage_options=delta_options(store.settings))
         assert sorted(found.to_pyarrow_table()["seq"].to_pylist()) == rows
+
+
+def test_the_manifest_names_what_delta_has_merged(
+    job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not every file that ever landed; nor gives it up what the log has not come to."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    job = make_job(request.node.name, "1d", "format: delta\n")
+    store = store_of(job)
+
+    def landing() -> ObjectLanding:
+        return ObjectLanding(store, job.name, ObjectDelta(store, job.name, set()))
+
+    def in_log() -> Any:
+        return deltalake.DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(store.settings))
+
+    driver = landing()
+    for number in range(4):
+        staged(driver, number).land()
+    dying = landing()
+    batch = staged(dying, 4)
+    dying.after_commit = None
+    batch.land()
+    assert compact(job) == {"bronze": 4}
+    manifest = ObjectManifest(store)
+    assert len(manifest.files("bronze")) == 2
+    assert "bronze/4.parquet" in manifest.files("bronze")
+    assert sum(len(store.get(name) or b"") for name in manifest.files("bronze")) == sum(
+        size for size, _ in manifest.state.files["bronze"].values()
+    )
+    staged(landing(), 5).land()
+    staged(driver := landing(), 6).land()
+    compact(job)
+    assert len(ObjectManifest(store).files("bronze")) == 1
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 8 * 86400.0)
+    staged(driver, 7).land()
+    compact(job)
+    manifest = ObjectManifest(store)
+    assert sorted(in_log().to_pyarrow_table()["seq"].to_pylist()) == list(range(80))
+    assert {f"{store.url}/{name}" for name in manifest.files("bronze")} == set(in_log().file_uris())
+    assert not {f"bronze/{number}.parquet" for number in range(7)} & manifest.state.retired.keys()
+    store.delete([one.name for one in store.names("bronze/_delta_log")])
+    staged(landing(), 8).land()
+    assert sorted(in_log().to_pyarrow_table()["seq"].to_pylist()) == list(range(90))
 
 
 def test_a_removed_file_can_not_be_landed_any_more(job: Job, request: pytest.FixtureRequest) -> None:

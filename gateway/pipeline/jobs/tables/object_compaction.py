@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -215,4 +215,40 @@ def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
             check_logs(manifest, {table: [uri.removeprefix(f"{store.url}/") for uri in found.file_uris()]})
             done[table] = int(found.optimize.compact()["numFilesRemoved"])
             found.vacuum(vacuum_hours(job), dry_run=False, full=True)
+            found.update_incremental()
+            _follow_log(manifest, table, found, job)
     return {table: count for table, count in done.items() if count}
+
+
+def _follow_log(manifest: ObjectManifest, table: str, found: Any, job: Job) -> None:
+    """Have the manifest name what the log does, or it would name every file that ever landed: those that Delta has
+    merged are given up for those with their rows. Files that the log has not come to yet stay."""
+    come_to = found.transaction_version(f"mqgate/{job.name}")
+    if come_to is None:  # the job has got another name and has landed nothing since
+        return
+    listed = found.get_add_actions()
+    names = (f"{table}/{path}" for path in listed.column("path").to_pylist())
+    in_log = dict(zip(names, listed.column("size_bytes").to_pylist(), strict=True))
+    manifest.refresh()  # after the log, which follows it
+    old = manifest.state.files.get(table, {}).keys() - in_log.keys()
+    if old:
+        landed = [record.tables[table] for _, record in manifest.numbered(come_to) if table in record.tables]
+        old -= {f"{table}/{name}" for each in landed for name, _ in each.files}
+    new = [(name, size) for name, size in in_log.items() if name not in manifest.state.files.get(table, {})]
+
+    def allowed() -> None:
+        if not old <= manifest.state.files[table].keys():
+            raise Overtaken(f"files of {table!r} were merged by another command: run this one again")
+
+    if old:
+        manifest.commit("merge", {"table": table, "old": sorted(old), "new": new}, allowed)
+    _forget_vacuumed(manifest, table, in_log, time.time() - vacuum_hours(job) * 3600)
+
+
+def _forget_vacuumed(manifest: ObjectManifest, table: str, in_log: Container[str], until: float) -> None:
+    """Give up the names of files that were merged so long ago that `vacuum` has removed them."""
+    retired = manifest.state.retired.items()
+    names = [name for name, since in retired if name.startswith(f"{table}/") and since <= until and name not in in_log]
+    if names:
+        manifest.commit("remove", {"names": names}, lambda: None)
+        manifest.store.delete(names)
