@@ -20,10 +20,8 @@ from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.tables import object_compaction
 from gateway.pipeline.jobs.tables import warehouse as warehouse_module
 from gateway.pipeline.jobs.tables.compaction import compact, expire
-from gateway.pipeline.jobs.tables.leftovers import shown_age
 from gateway.pipeline.jobs.tables.object_compaction import remove_leftovers
 from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse
@@ -67,9 +65,9 @@ def job(proxy: Proxy, request: pytest.FixtureRequest) -> Job:
     return make_job(request.node.name)
 
 
-def make_job(name: str, leftovers: str = "1d", more: str = "") -> Job:
+def make_job(name: str, leftovers: str = "1d") -> Job:
     prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
-    return parse_job("job.yaml", JOB.format(bucket=BUCKET, prefix=prefix, leftovers=leftovers) + more)
+    return parse_job("job.yaml", JOB.format(bucket=BUCKET, prefix=prefix, leftovers=leftovers))
 
 
 def store_of(job: Job) -> ObjectStore:
@@ -427,78 +425,6 @@ def test_left_overs_go_and_nothing_else(job: Job, request: pytest.FixtureRequest
     assert seqs(job) == list(range(40))
     assert len(list(landing.store.names("bronze"))) == 1
     assert remove_leftovers(make_job(request.node.name, leftovers="0s")).removed == 0
-
-
-def test_what_a_replaced_table_of_delta_held_goes_after_a_week(
-    job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a table that grows the log alone says what may go."""
-    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
-    job = make_job(request.node.name, "1d", "format: delta\ngold: [{table: devices, kind: dead_letters}]\n")
-    store = store_of(job)
-    landing = ObjectLanding(store, job.name, ObjectDelta(store, job.name, job.replaced_tables))
-    landing.replaced |= job.replaced_tables
-    for number in range(3):
-        batch = staged(landing, number)
-        store.put(f"devices/{number}.parquet", parquet([number]))
-        batch.add("devices", [WrittenFile(f"{number}.parquet", 1, len(parquet([number])))])
-        batch.land()
-    compact(job)
-    assert shown_age(job) == "1d (in tables that each batch replaces 1w)"
-    clock = time.time
-    for days, removed in ((6, (0, 2)), (8, (2, 0)), (9, (0, 0))):
-        monkeypatch.setattr(time, "time", lambda later=86400.0 * days: clock() + later)
-        monkeypatch.setattr(object_compaction, "_store_clock", lambda _: time.time())
-        assert remove_leftovers(job) == removed
-    assert not {"devices/0.parquet", "devices/1.parquet"} & ObjectManifest(store).state.retired.keys()
-    for table, rows in (("devices", [2]), ("bronze", list(range(30)))):
-        found = deltalake.DeltaTable(f"{job.warehouse}/{table}", storage_options=delta_options(store.settings))
-        assert sorted(found.to_pyarrow_table()["seq"].to_pylist()) == rows
-
-
-def test_the_manifest_names_what_delta_has_merged(
-    job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not every file that ever landed; nor gives it up what the log has not come to."""
-    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
-    job = make_job(request.node.name, "1d", "format: delta\n")
-    store = store_of(job)
-
-    def landing() -> ObjectLanding:
-        return ObjectLanding(store, job.name, ObjectDelta(store, job.name, set()))
-
-    def in_log() -> Any:
-        return deltalake.DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(store.settings))
-
-    driver = landing()
-    for number in range(4):
-        staged(driver, number).land()
-    dying = landing()
-    batch = staged(dying, 4)
-    dying.after_commit = None
-    batch.land()
-    assert compact(job) == {"bronze": 4}
-    manifest = ObjectManifest(store)
-    assert len(manifest.files("bronze")) == 2
-    assert "bronze/4.parquet" in manifest.files("bronze")
-    assert sum(len(store.get(name) or b"") for name in manifest.files("bronze")) == sum(
-        size for size, _ in manifest.state.files["bronze"].values()
-    )
-    staged(landing(), 5).land()
-    staged(driver := landing(), 6).land()
-    compact(job)
-    assert len(ObjectManifest(store).files("bronze")) == 1
-    clock = time.time
-    monkeypatch.setattr(time, "time", lambda: clock() + 8 * 86400.0)
-    staged(driver, 7).land()
-    compact(job)
-    manifest = ObjectManifest(store)
-    assert sorted(in_log().to_pyarrow_table()["seq"].to_pylist()) == list(range(80))
-    assert {f"{store.url}/{name}" for name in manifest.files("bronze")} == set(in_log().file_uris())
-    assert not {f"bronze/{number}.parquet" for number in range(7)} & manifest.state.retired.keys()
-    store.delete([one.name for one in store.names("bronze/_delta_log")])
-    staged(landing(), 8).land()
-    assert sorted(in_log().to_pyarrow_table()["seq"].to_pylist()) == list(range(90))
 
 
 def test_a_removed_file_can_not_be_landed_any_more(job: Job, request: pytest.FixtureRequest) -> None:
