@@ -21,7 +21,7 @@ import pytest
 from certificates import Authority
 from device_fleet import Fleet, write_journal
 from free_ports import free_port
-from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, MANIFEST, Fault, Proxy, s3_found
 
 pytestmark = on_a_cluster.MARKS
 MESSAGES = 6000
@@ -180,11 +180,7 @@ def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The server. Workers hand its variables on to their executors, so it is there before them."""
-    for module in ("obstore", "moto"):
-        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as proxy:
-        for name, value in environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as proxy:
         yield proxy
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from device_fleet import Fleet, write_journal
-from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, MANIFEST, Fault, Proxy, s3_found
 
 from gateway.errors import StoreInUse
 from gateway.pipeline.jobs.job import Job, parse_job
@@ -81,9 +81,7 @@ GOLD = "gold: [{table: gaps, kind: gaps, sequence: n}]" if LONG else ""
 def proxy() -> Iterator[Proxy]:
     for module in ("pyspark", "obstore", "moto", "deltalake", "pyiceberg"):
         pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(server.url).items():
-            patch.setenv(name, value)
+    with pytest.MonkeyPatch.context() as patch, s3_found(patch) as server:
         yield server
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 BUCKET = "lake"
 MANIFEST = r"/_manifest/log/"
 
@@ -136,6 +138,22 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "not a sec
 def environment(url: str) -> dict[str, str]:
     """How programs find the server, by the usual variables."""
     return CREDENTIALS | {"AWS_ENDPOINT_URL": url}
+
+
+@contextmanager
+def s3_found(patch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A server that programs find by the usual variables."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as server:
+        lead_to(server, patch)
+        yield server
+
+
+def lead_to(server: Proxy, patch: pytest.MonkeyPatch) -> None:
+    """Have programs find it."""
+    for name, value in environment(server.url).items():
+        patch.setenv(name, value)
 
 
 @contextmanager

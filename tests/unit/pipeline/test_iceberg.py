@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from rest_catalog import RestCatalog, rest_catalog
-from s3_server import BUCKET, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, Fault, Proxy, lead_to, s3_server
 
 from gateway.errors import ConfigurationError
 from gateway.pipeline.errors import CatalogMissing, StoreUnreachable, TableDiffers, WrongOption
@@ -55,8 +55,7 @@ def server() -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(server: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    for name, value in environment(server.url).items():
-        monkeypatch.setenv(name, value)
+    lead_to(server, monkeypatch)
     server.faults.clear()
     yield server
     assert server.unspent() == [], "a fault that met no request"

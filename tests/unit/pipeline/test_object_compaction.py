@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from s3_server import BUCKET, Proxy, environment, s3_server
+from s3_server import BUCKET, Proxy, s3_found
 
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.tables import object_compaction
@@ -37,9 +37,7 @@ gold: [{{table: devices, kind: dead_letters}}]
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with s3_server() as server:
-        for name, value in environment(server.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as server:
         yield server
 
 

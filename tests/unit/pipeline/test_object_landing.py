@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, lead_to, s3_server
 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
@@ -53,8 +53,7 @@ def server() -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(server: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    for name, value in environment(server.url).items():
-        monkeypatch.setenv(name, value)
+    lead_to(server, monkeypatch)
     server.faults.clear()
     yield server
     assert server.unspent() == [], "a fault that met no request"

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 from certificates import Authority
-from s3_server import BUCKET, CREDENTIALS, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, CREDENTIALS, Fault, Proxy, s3_found
 
 from gateway.pipeline.errors import StoreRefuses, StoreUnreachable
 from gateway.pipeline.land.objects import ObjectStore, StoreSettings
@@ -25,9 +25,7 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with s3_server() as server:
-        for name, value in environment(server.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as server:
         yield server
 
 

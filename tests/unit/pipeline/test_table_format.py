@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from device_fleet import write_journal
-from s3_server import BUCKET, Proxy, environment, s3_server
+from s3_server import BUCKET, Proxy, s3_found
 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import WrongOption
@@ -191,11 +191,7 @@ def rows_on_objects(job: Job, proxy: Proxy) -> list[int]:
 
 def test_a_format_that_has_changed_on_object_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as in a folder, with the same outcome."""
-    for module in ("obstore", "moto"):
-        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as proxy:
-        for name, value in environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as proxy:
         for landed, other in product(FORMATS, FORMATS):
             prefix = f"{landed}-{other}"
             before, after = (object_job(proxy, tmp_path, prefix, each) for each in (landed, other))
@@ -227,11 +223,7 @@ def test_delta_that_was_compacted_as_plain_files_on_object_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimized: bool, plain_batch: bool
 ) -> None:
     """As an earlier release let it: goes on as Delta while the files are there; then its logs are told to be moved."""
-    for module in ("obstore", "moto"):
-        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as proxy:
-        for name, value in environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as proxy:
         delta, plain = (object_job(proxy, tmp_path, "changed", each) for each in ("delta", "parquet"))
         store, batches = open_store(delta.place, delta.storage.settings), 3
         for number in range(batches):
@@ -262,11 +254,7 @@ def test_delta_that_was_compacted_as_plain_files_on_object_storage(
 
 def test_a_log_that_is_to_take_in_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches landed as plain files behind it, whose `compact` has removed them; or what the log had merged is gone."""
-    for module in ("obstore", "moto"):
-        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as proxy:
-        for name, value in environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as proxy:
         for optimized, said in (
             (False, "Move the objects below"),
             (True, "0.parquet, which had these before, is gone"),
@@ -309,11 +297,7 @@ def test_a_driver_that_is_killed_after_its_first_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
 ) -> None:
     """There is no table of its format yet; the next driver makes it, and one with another format is refused."""
-    for module in ("obstore", "moto"):
-        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
-    with s3_server() as proxy:
-        for name, value in environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
+    with s3_found(monkeypatch) as proxy:
         job = object_job(proxy, tmp_path, "killed", table_format)
         store = open_store(job.place, job.storage.settings)
 
