@@ -35,6 +35,7 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
 
 pytestmark = pytest.mark.filterwarnings("default")
+LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
 FORMATS = ("parquet", "delta", "iceberg")
 JOB = """
 version: 1
@@ -218,7 +219,10 @@ def compact_as_before(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         compact(job)
 
 
-@pytest.mark.parametrize(("optimized", "plain_batch"), list(product([False, True], [False, True])))
+@pytest.mark.parametrize(
+    ("optimized", "plain_batch"),
+    [(False, False), (True, True), *(pytest.param(*one, marks=LONG) for one in [(False, True), (True, False)])],
+)
 def test_delta_that_was_compacted_as_plain_files_on_object_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimized: bool, plain_batch: bool
 ) -> None:
