@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 
 from shapes import RULE, Window, World, now, shape
 
@@ -207,20 +208,24 @@ def _(world: World, _size: int) -> Iterator[int]:
         yield 100
 
 
+def _defined(world: World, size: int, attributes: str) -> Iterator[int]:
+    """Each time with another number: of what is there already as it is given nothing would be written."""
+    for number in count():
+        report = world.queue_manager.mqsc(
+            "".join(f"DEFINE {attributes.format(i=i, number=number)} REPLACE\n" for i in range(size))
+        )
+        assert report.ok, report.lines[:3]
+        yield size
+
+
 @shape("MQSC: DEFINE, each", (1250, 2500, 5000, 10000))
 def _(world: World, size: int) -> Iterator[int]:
-    text = "".join(f"DEFINE QLOCAL(D{i}) REPLACE\n" for i in range(size))
-    while True:
-        world.queue_manager.mqsc(text)
-        yield size
+    return _defined(world, size, "QLOCAL(D{i}) DESCR('{number}')")
 
 
 @shape("MQSC: DEFINE SUB, each", (625, 1250, 2500, 5000))
 def _(world: World, size: int) -> Iterator[int]:
-    text = "".join(f"DEFINE SUB(D{i}) TOPICSTR('x/{i}') DEST(A) REPLACE\n" for i in range(size))
-    while True:
-        world.queue_manager.mqsc(text)
-        yield size
+    return _defined(world, size, "SUB(D{i}) TOPICSTR('x/{i}') DEST(A) USERDATA('{number}')")
 
 
 @shape(
