@@ -28,7 +28,7 @@ def test_a_device_that_fails_and_recovers(tmp_path: Path) -> None:
             for body in kept:
                 new.publish("q/a", body.encode(), 1)
             for packet_id in (77, 78):  # the second time after it has recovered
-                failing.fail_writes_to(*failing.disk.glob("*.segment"))
+                failing.fail_writes_to("*.segment")
                 old._socket.sendall(writer.encode_publish(4, b"q/a", b"withheld", 1, packet_id=packet_id))
                 until(lambda: "[-] spool: " in not_ready(gateway))
                 for _ in range(3):

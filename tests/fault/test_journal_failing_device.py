@@ -43,7 +43,7 @@ def test_writes_that_fail_below_the_file_system(device: FailingDevice) -> None:
         commit(store, put(store, b"%0*d" % (BODY, number)))
         number += 1
     expected = [b"%0*d" % (BODY, each) for each in range(number)]
-    device.fail_writes_to(spare.path)
+    device.fail_writes_to(f"store/{spare.path.name}")
 
     failures: list[str] = []
     for body in range(number, number + 40):  # the rest of this segment is whole, the next one is not there

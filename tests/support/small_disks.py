@@ -95,20 +95,34 @@ class FailingDevice:
         self.loop = _run("losetup", "-f", "--show", self.image).strip()
         _run("mount", self.loop, self.disk)
 
-    def fail_writes_to(self, *paths: Path) -> None:
-        """Take the blocks of files that are zero from some byte on away from under them, and all the room there is."""
-        for path in paths:
+    def fail_writes_to(self, pattern: str) -> None:
+        """Take the blocks of files that are zero from some byte on away from under them, and all the room there is;
+        again until there is nothing more to take, as the files may be written meanwhile."""
+        self._take_room()
+        while True:
+            before = self.image.stat().st_blocks
+            for path in self.disk.glob(pattern):
+                with suppress(FileNotFoundError):
+                    self._take_blocks(path)
+            if self.image.stat().st_blocks == before:
+                return
+            self._take_room()
+
+    def _take_blocks(self, path: Path) -> None:
+        with suppress(subprocess.CalledProcessError):  # it fails already
             _run("sync", "-f", path)
-            kept = -(-len(path.read_bytes().rstrip(b"\0")) // 4096)
-            for line in _run("filefrag", "-v", path).splitlines():
-                extent = re.match(r"\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+):", line)
-                if extent:
-                    at, first, blocks = (int(each) for each in extent.groups())
-                    skip = min(max(kept - at, 0), blocks)
-                    place, length = first + skip, blocks - skip
-                    if length:
-                        _run("fallocate", "-p", "-o", str(place * 4096), "-l", str(length * 4096), self.image)
-        with self.ballast.open("wb", buffering=0) as file, suppress(OSError):
+        kept = -(-len(path.read_bytes().rstrip(b"\0")) // 4096)
+        for line in _run("filefrag", "-v", path).splitlines():
+            extent = re.match(r"\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+):", line)
+            if extent:
+                at, first, blocks = (int(each) for each in extent.groups())
+                skip = min(max(kept - at, 0), blocks)
+                place, length = first + skip, blocks - skip
+                if length:
+                    _run("fallocate", "-p", "-o", str(place * 4096), "-l", str(length * 4096), self.image)
+
+    def _take_room(self) -> None:
+        with self.ballast.open("ab", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(4096))
 

@@ -9,8 +9,8 @@ room for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
     Tables = tuple[dict[Any, Any], ...]
+
+Key = TypeVar("Key")
 
 MAX_CACHED_ROUTES = 32_768
 """Routes that are kept of a client for each kind of PUBLISH. They are found quickly as long as they are no more than
@@ -49,18 +51,23 @@ def emptied(context: Context, tables: Tables) -> Tables:
 
 def _freed(tables: Tables) -> Iterator[None]:
     for table in tables:
-        yield
-        routes = list(table.values())
-        table.clear()
-        while routes:
+        while table:
             yield
-            del routes[-_AT_ONCE:]
+            for one in list(islice(reversed(table), _AT_ONCE)):
+                del table[one]
+
+
+def leaving(kept: dict[Key, Any]) -> list[Key]:
+    """Which go where no more may be kept: mostly those that came last, so that of things that come in turn and are more
+    than are kept the others are found, and some of the oldest, so that nothing stays for ever that does not come any
+    more. Few, as all wait meanwhile."""
+    some = min(len(kept) // _AT_ONCE or 1, _AT_ONCE // 4)
+    return list(dict.fromkeys([*islice(kept, some), *islice(reversed(kept), 3 * some)]))
 
 
 def make_way(routes: dict[Any, Any]) -> None:
-    """Room in as many as are kept: some of every age go. Were it all of them, or the oldest, none would be found of
-    topics that come in turn and are more than are kept; and thousands are not freed in one go."""
-    for one in list(routes)[::32]:
+    """Room in as many as are kept."""
+    for one in leaving(routes):
         del routes[one]
 
 

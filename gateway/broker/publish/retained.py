@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from gateway.broker.publish.kept_routes import leaving
 from gateway.ports.batch import Replace
 from gateway.ports.state_queues import RETAINED
 from gateway.session.due import Due
@@ -154,9 +155,8 @@ class Retained:
             batch.replace(RETAINED, key_of(kept.topic), front + kept.payload)
         else:
             if len(self._latest) >= MOST_RECORDS:
-                for each in list(self._latest.values())[::32]:  # of every age, as `make_way` does
-                    each.node.settle()
-                    del self._latest[each.topic]
+                for each in leaving(self._latest):
+                    self._latest.pop(each).node.settle()
             node.latest = latest = Latest(node, kept)
             self._latest[kept.topic] = latest
             batch.replace(*latest.name, latest.front + kept.payload)

@@ -181,7 +181,7 @@ def test_what_is_removed_is_let_go():
     before = sys.getrefcount(route)
     make_way(cache)
     assert b"q/0" not in cache
-    assert len(cache) == 200 - 7
+    assert len(cache) == 200 - 12
     assert sys.getrefcount(route) == before - 2
     new_to_many(bench, 200, connection)
     assert cache[b"q/0"] is not route

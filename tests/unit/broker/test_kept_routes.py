@@ -11,7 +11,7 @@ import pytest
 from broker_harness import Device, Harness
 from lanes import FORMS, lane
 
-from gateway.broker.publish.kept_routes import ROUTE_BYTES
+from gateway.broker.publish.kept_routes import ROUTE_BYTES, leaving
 from gateway.broker.slices import SLICE_SECONDS
 from gateway.mqtt import writer
 
@@ -117,3 +117,20 @@ def test_who_has_ended_is_not_kept_for_long() -> None:
     bench.advance(61.0)
     assert holds_it() == []
     assert (b"q/2", 0, "bench", False) not in router.shared_routes, "the same first level"
+
+
+def test_few_leave_at_a_time() -> None:
+    """Everybody waits meanwhile. In turn, as many as are not kept are not found, and some more."""
+    kept, missed, left = dict.fromkeys(range(30_000)), 0, []
+    for number in [*range(30_000, 40_000), *range(40_000)]:
+        if number in kept:
+            continue
+        missed += 1
+        if len(kept) >= 30_000:
+            left.append(leaving(kept))
+            for one in left[-1]:
+                del kept[one]
+        kept[number] = None
+    assert max(map(len, left)) == 64
+    assert missed < 30_000
+    assert leaving({1: None}) == [1]
