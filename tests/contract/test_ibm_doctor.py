@@ -6,11 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import gateway_template
 import mqi_clients
 import pytest
 from ibm_rig import STATE, served
@@ -81,8 +81,7 @@ def _write(folder: Path, driver: str, password: str) -> None:
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = mqi_clients.program_environment(str(folder / "s"), *mqi_clients.BINDINGS)
     environment["PYTHONPATH"] += os.pathsep + str(ROOT)
-    command = [sys.executable, "-m", "gateway", *arguments]
-    return subprocess.run(command, check=False, env=environment, cwd=folder, capture_output=True, text=True, timeout=60)
+    return gateway_template.run(*arguments, cwd=folder, env=environment)
 
 
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gateway_template
 import mqi_clients
 import pytest
 from ibm_rig import served
@@ -36,10 +36,7 @@ def mqsc(
     (folder / "ibm.yaml").write_text(SETTINGS % driver)
     environment = mqi_clients.program_environment(str(folder / "s"), *mqi_clients.BINDINGS)
     environment["PYTHONPATH"] += os.pathsep + str(ROOT)
-    command = [sys.executable, "-m", "gateway", *words, "-c", "ibm.yaml"]
-    return subprocess.run(
-        command, input=text, check=False, env=environment, cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    return gateway_template.run(*words, "-c", "ibm.yaml", text=text, cwd=folder, env=environment)
 
 
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])

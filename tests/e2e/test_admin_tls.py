@@ -9,12 +9,12 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import gateway_template
 import pytest
 from certificates import Authority
 from gateways import TREE, RunningGateway
@@ -127,10 +127,8 @@ def test_a_client_that_does_not_know_the_authority_goes_no_further(secured: Secu
 
 
 def command(secured: Secured, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments, "--data", str(secured.gateway.directory / "data")],
-        env={**os.environ, "PYTHONPATH": TREE, **environ}, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    environ = {**os.environ, "PYTHONPATH": TREE, **environ}
+    return gateway_template.run(*arguments, "--data", secured.gateway.directory / "data", env=environ)
 
 
 def test_commands_believe_the_gateways_own_certificate_and_no_other(secured: Secured) -> None:

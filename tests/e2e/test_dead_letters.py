@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import pytest
 from bridge_estate import Estate, estate, wait
 from click.testing import CliRunner
@@ -57,11 +57,8 @@ def run(site: Estate, *words: str, environ: dict[str, str] | None = None) -> sub
     if place and gateway.process is not None and gateway.process.poll() is None:
         called = CliRunner().invoke(main, line, env={**gateway.environ, **(environ or {})})
         return subprocess.CompletedProcess(line, called.exit_code, called.stdout, called.stderr)
-    command = [sys.executable, "-m", "gateway", *line]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=gateway.directory,
-        env={**os.environ, **gateway.environ, **(environ or {})},
-    )  # fmt: skip
+    environ = {**os.environ, **gateway.environ, **(environ or {})}
+    return gateway_template.run(*line, cwd=gateway.directory, env=environ)
 
 
 def fill(site: Estate) -> list[Stored]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import gateway_template
 import mqi_clients
 import paho.mqtt.client as paho
 import pytest
@@ -66,11 +66,8 @@ class Pair:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command beside the gateway, with its settings."""
-        command = [sys.executable, "-m", "gateway", *words, "-c", str(self.gateway.directory / "settings.yaml")]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, cwd=self.gateway.directory,
-            env=self.environ,
-        )  # fmt: skip
+        settings = self.gateway.directory / "settings.yaml"
+        return gateway_template.run(*words, "-c", settings, cwd=self.gateway.directory, env=self.environ)
 
 
 @pytest.fixture(scope="module", params=["ibmmq", "pymqi"])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import pytest
 from certificates import Authority
 from click.testing import CliRunner
@@ -117,14 +116,13 @@ def test_a_role_that_is_not_there_is_said(gateway: RunningGateway) -> None:
     """It may be made later; one that is misspelt leaves its users without rights."""
     data = str(gateway.directory / "data")
     for what in (["add", "line9", "--role", "lynes"], ["set", "line9", "--role", "lynes"]):
-        command = [sys.executable, "-m", "gateway", "user", *what, "--data", data]
-        done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=100)
+        done = gateway_template.run("user", *what, "--data", data)
         assert done.returncode == 0, done.stderr
         assert "there is no role lynes" in done.stderr
         assert "lynes" not in done.stdout
     user(gateway, "role", "lynes", "--publish", "a/#")
-    command = [sys.executable, "-m", "gateway", "user", "set", "line9", "--role", "lynes", "--data", data]
-    assert not subprocess.run(command, capture_output=True, check=True, text=True, timeout=100).stderr
+    done = gateway_template.run("user", "set", "line9", "--role", "lynes", "--data", data)
+    assert (done.returncode, done.stderr) == (0, "")
     gateway.api("DELETE", "/device-users/line9")
     gateway.api("DELETE", "/device-roles/lynes")
 

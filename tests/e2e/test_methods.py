@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gateway_template
 import pytest
 from gateways import RunningGateway
 from key_server import new_key, published, signed
@@ -154,9 +155,8 @@ def test_check_tries_each_method(gateway: RunningGateway) -> None:
 
 def test_explain_names_the_methods(gateway: RunningGateway) -> None:
     settings = next(gateway.directory.glob("*.yaml"))
-    command = [sys.executable, "-m", "gateway", "explain", "t/x", "-c", str(settings), "--as", "eve"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=100)
-    assert b"SCRAM, jwt, users, ldap, password_file" in done.stdout, done.stderr
+    done = gateway_template.run("explain", "t/x", "-c", settings, "--as", "eve")
+    assert "SCRAM, jwt, users, ldap, password_file" in done.stdout, done.stderr
 
 
 def test_when_the_directory_is_away_its_users_come_again_and_others_come_in(

@@ -8,13 +8,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gateway_template
 import pytest
 from certificates import Authority
 from gateways import TREE, RunningGateway
@@ -253,10 +253,8 @@ def test_short_passwords_and_second_users_are_refused_in_words(port: Port) -> No
 
 
 def mqgate(port: Port, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "admin", *arguments, "--data", str(port.gateway.directory / "data")],
-        env={**os.environ, "PYTHONPATH": TREE}, input=typed, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    words, environ = ("admin", *arguments, "--data", port.gateway.directory / "data"), {"PYTHONPATH": TREE}
+    return gateway_template.run(*words, text=typed, env=os.environ | environ)
 
 
 def test_commands_do_the_same(port: Port) -> None:
@@ -334,11 +332,10 @@ def test_what_people_do_is_on_the_queue_and_in_the_log(port: Port) -> None:
 
 
 def mqgate_audit(port: Port, *arguments: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "audit", *arguments, "--data", str(port.gateway.directory / "data")],
-        env={**os.environ, "PYTHONPATH": TREE, "COLUMNS": "250"}, capture_output=True, text=True, check=True,
-        timeout=120,
-    ).stdout  # fmt: skip
+    words = "audit", *arguments, "--data", port.gateway.directory / "data"
+    done = gateway_template.run(*words, env={**os.environ, "PYTHONPATH": TREE, "COLUMNS": "250"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_nobody_reads_or_changes_the_trail_as_a_queue(port: Port, tokens: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import mqi_clients
 import pytest
 from bridge_estate import Application, Talker, wait
@@ -114,10 +115,7 @@ MISTAKES: list[tuple[str, list[str], int, str]] = [
 @pytest.mark.parametrize(("words", "code", "text"), [one[1:] for one in MISTAKES], ids=[one[0] for one in MISTAKES])
 def test_what_keeps_it_from_starting_is_said(running: Path, words: list[str], code: int, text: str) -> None:
     (running / "ibm.yaml").write_text('queue_manager: {ibm: {name: Q, connection: "h(1414)", channel: C}}\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", "mqi", "serve", *words],
-        cwd=running, env=environment(), capture_output=True, text=True, check=False, timeout=90,
-    )  # fmt: skip
+    done = gateway_template.run("mqi", "serve", *words, cwd=running, env=environment())
     assert done.returncode == code, done.stderr
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -165,10 +163,9 @@ class Estate:
 
     def gateways(self) -> list[dict[str, Any]]:
         """As the first one knows them, by the command."""
-        command = [sys.executable, "-m", "gateway", "gateway", "list", "-c", "../gateway.yaml", "--json"]
-        done = subprocess.run(
-            command, cwd=self.folder / "g1", env=self.environment, capture_output=True, check=True, timeout=60
-        )
+        words = "gateway", "list", "-c", "../gateway.yaml", "--json"
+        done = gateway_template.run(*words, cwd=self.folder / "g1", env=self.environment)
+        assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout))
 
     def said(self) -> str:

@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import gateway_template
 import jwt
 import pytest
 from certificates import Authority
@@ -127,9 +127,7 @@ log: {{level: debug}}
 
     def command(self, *arguments: str) -> str:
         """What a command of ours prints."""
-        command = [sys.executable, "-m", "gateway", *arguments]
-        environment = {**os.environ, **ENVIRONMENT}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        done = gateway_template.run(*arguments, env={**os.environ, **ENVIRONMENT})
         return done.stdout + done.stderr
 
 

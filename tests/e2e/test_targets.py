@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gateway_template
 import pytest
 from bridge_estate import Talker, wait
 from target_estate import MAPPING, ROOT, Estate
@@ -212,10 +211,8 @@ Checked = Callable[[str], tuple[int, str]]
 def check(tmp_path: Path) -> Checked:
     def run(text: str) -> tuple[int, str]:
         (tmp_path / "settings.yaml").write_text(text)
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway", "check", "settings.yaml"], cwd=tmp_path, capture_output=True, text=True,
-            check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = gateway_template.run("check", "settings.yaml", cwd=tmp_path, env=environ)
         return done.returncode, done.stdout + done.stderr
 
     return run

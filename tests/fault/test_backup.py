@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import gateway_template
 import pytest
 from gateways import TREE, RunningGateway
 from patient_device import Device
@@ -35,10 +36,7 @@ def gateway_in(directory: Path) -> RunningGateway:
 
 
 def command(*words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *map(str, words)], capture_output=True, text=True, timeout=120,
-        check=False, cwd=TREE, env={**os.environ, **environ},
-    )  # fmt: skip
+    return gateway_template.run(*words, cwd=Path(TREE), env={**os.environ, **environ})
 
 
 class Publisher(threading.Thread):

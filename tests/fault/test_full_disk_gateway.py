@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
 
+import gateway_template
 import pytest
 from free_ports import free_port
 from gateways import TREE, RunningGateway
@@ -102,10 +101,7 @@ def ping(one: Device) -> None:
 
 
 def command(gateway: RunningGateway, *words: str) -> str:
-    run = subprocess.run(
-        [sys.executable, "-m", "gateway", *words, "--data", str(gateway.directory / "data")],
-        capture_output=True, text=True, timeout=120, check=False, cwd=TREE,
-    )  # fmt: skip
+    run = gateway_template.run(*words, "--data", gateway.directory / "data", cwd=Path(TREE))
     assert run.returncode == 0, run.stderr
     return run.stdout
 

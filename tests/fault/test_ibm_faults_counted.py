@@ -12,8 +12,6 @@ import os
 import random
 import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -23,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import pytest
 from bridge_estate import Talker, wait
 from gateways import TREE, RunningGateway
@@ -302,9 +301,8 @@ def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(
 
 def rebalance(gateway: RunningGateway) -> dict[str, Any]:
     """What `mqgate client rebalance` says beside it."""
-    command = [sys.executable, "-m", "gateway", "client", "rebalance", "--json", "-c", "settings.yaml", "--rate", "100"]
-    environ = {**os.environ, "PYTHONPATH": TREE}
-    done = subprocess.run(command, cwd=gateway.directory, env=environ, capture_output=True, text=True, check=False)
+    words = "client", "rebalance", "--json", "-c", "settings.yaml", "--rate", "100"
+    done = gateway_template.run(*words, cwd=gateway.directory, env={**os.environ, "PYTHONPATH": TREE})
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 

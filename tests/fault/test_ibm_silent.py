@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import mqi_clients
 import pytest
 from bridge_estate import Talker, wait
@@ -76,11 +76,8 @@ class Estate:
         return found[1]
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        config = str(self.gateway.directory / "settings.yaml")
-        return subprocess.run(
-            [sys.executable, "-m", "gateway", *words, "-c", config], capture_output=True, text=True, check=False,
-            cwd=self.gateway.directory, env={**os.environ, **self.gateway.environ}, timeout=60,
-        )  # fmt: skip
+        folder, environ = self.gateway.directory, {**os.environ, **self.gateway.environ}
+        return gateway_template.run(*words, "-c", folder / "settings.yaml", cwd=folder, env=environ)
 
 
 @pytest.fixture(params=["ibmmq", "pymqi"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
+import gateway_template
 import pytest
 from gateways import TREE, RunningGateway
 from patient_device import Device
@@ -30,10 +30,7 @@ def gateway_in(directory: Path) -> RunningGateway:
 
 
 def command(*words: str | Path, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *map(str, words)], capture_output=True, text=True, timeout=120,
-        check=False, cwd=TREE, env={**os.environ, **environ}, input=text,
-    )  # fmt: skip
+    return gateway_template.run(*words, text=text, cwd=Path(TREE), env={**os.environ, **environ})
 
 
 def in_use(data: Path) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import jsonschema_rs
 import pytest
 from ops_machine import ROOT
@@ -150,8 +150,7 @@ def test_a_message_as_long_as_a_queue_takes_is_put_by_command(gateway: Running, 
     def put(length: int) -> subprocess.CompletedProcess[str]:
         (tmp_path / "body").write_bytes(bytes(length))
         words = ["queue", "put", "MQGATE.DEFAULT", "--file", str(tmp_path / "body"), "--data", str(data)]
-        command = [sys.executable, "-m", "gateway", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+        return gateway_template.run(*words, cwd=ROOT)
 
     data = gateway.folder / "data"
     longest = put(4 << 20)

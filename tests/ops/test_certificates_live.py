@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import gateway_template
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -50,8 +50,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 
 def probe(port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway", "probe", "--port", str(port), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return gateway_template.run("probe", "--port", str(port), *arguments)
 
 
 def test_the_probe_speaks_tls_and_checks_the_certificate(secured: tuple[Running, int, float]) -> None:

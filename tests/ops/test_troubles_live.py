@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gateway_template
 import pytest
 from patient_device import Device
 from running_gateway import TOKEN, Running, running, until
@@ -40,10 +40,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def mqgate(gateway: Running, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway", *words]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, check=False, timeout=100, cwd=gateway.folder
-    )
+    return gateway_template.run(*words, text=text, cwd=gateway.folder)
 
 
 def problems(gateway: Running) -> list[str]:
@@ -127,8 +124,7 @@ def test_a_certificate_is_warned_of_before_it_expires(gateway: Running) -> None:
 
 
 def test_a_command_in_the_wrong_place_says_what_it_wants_to_know(gateway: Running, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gateway", "dlq", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = gateway_template.run("dlq", "list", cwd=tmp_path)
     assert done.returncode == 3
     assert "-c FILE" in done.stderr
     assert mqgate(gateway, "dlq", "list", "-c", "settings.yaml").stdout == "no dead letters\n"

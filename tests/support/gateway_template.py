@@ -1,4 +1,5 @@
-"""Gateways that begin as copies of a process that has imported their modules: `launch` takes what `Popen` takes.
+"""Gateways and commands that begin as copies of a process that has imported their modules: `launch` takes what `Popen`
+takes, `run` waits for the end.
 
 Most of what a start costs is the import of a thousand modules, a second of processor time, and the tests start some
 thousand gateways. What a copy runs is what `python -m gateway` runs, from its first line. What a process reads before
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_", "MQGATE_FAILPOINT")
@@ -48,11 +50,34 @@ _starts: Counter[Key] = Counter()
 _lock = threading.Lock()
 
 
+def run(
+    *words: str | Path, text: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """`mqgate ...` to its end, which reads `text`, with what it wrote."""
+    command = [sys.executable, "-m", "gateway", *map(str, words)]
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(text.encode())
+        stdin.seek(0)
+        environ, folder = os.environ if env is None else env, Path.cwd() if cwd is None else cwd
+        process = launch(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=folder)
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        said = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            said.append(file.read().decode())
+    return subprocess.CompletedProcess(command, code, *said)
+
+
 def launch(
-    command: list[str], *, stdout: IO[bytes], stderr: IO[bytes], env: Mapping[str, str], cwd: Path
-) -> subprocess.Popen[bytes]:
-    """`python -m gateway ...`, its output in one file."""
-    assert stdout is stderr
+    command: list[str], *, stdout: IO[bytes], stderr: IO[bytes], env: Mapping[str, str], cwd: Path,
+    stdin: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """`python -m gateway ...`, its output in these files."""
     key = tuple(sorted(one for one in env.items() if one[0].startswith(BEFORE)))
     with _lock:
         _starts[key] += 1
@@ -60,8 +85,8 @@ def launch(
         if usual and _starts[key] > 1 and (key in _templates or len(_templates) < MOST_TEMPLATES):
             if key not in _templates:
                 _templates[key] = Template(env)
-            return _templates[key].copy(command, stdout, env, cwd)
-    return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
+            return _templates[key].copy(command, [stdout, stderr, *([stdin] if stdin else [])], env, cwd)
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
 
 
 class Template:
@@ -79,11 +104,11 @@ class Template:
         self._socket.close()
         self._process.wait()
 
-    def copy(self, command: list[str], output: IO[bytes], env: Mapping[str, str], cwd: Path) -> Copy:
-        """A gateway."""
+    def copy(self, command: list[str], files: list[IO[bytes]], env: Mapping[str, str], cwd: Path) -> Copy:
+        """A gateway, or another command."""
         ended, tell = os.pipe()
         asked = json.dumps({"words": command[3:], "environment": dict(env), "folder": str(cwd)})
-        socket.send_fds(self._socket, [asked.encode()], [output.fileno(), tell])
+        socket.send_fds(self._socket, [asked.encode()], [*(file.fileno() for file in files), tell])
         os.close(tell)
         return Copy(command, int(self._socket.recv(100)), ended)
 
@@ -137,17 +162,19 @@ def serve(asking: socket.socket) -> list[str] | None:
             if key.fileobj is not asking:
                 _tell(key, waiting)
                 continue
-            message, files, _, _ = socket.recv_fds(asking, 1 << 20, 2)
+            message, files, _, _ = socket.recv_fds(asking, 1 << 20, 4)
             if not message:
                 return None
             pid = os.fork()
             if not pid:
                 waiting.close()
                 asking.close()
-                return _become(json.loads(message), files[0])
+                return _become(json.loads(message), files[:-1])
             asking.send(b"%d" % pid)
-            os.close(files[0])
-            waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, files[1]))
+            *others, tell = files
+            for file in others:
+                os.close(file)
+            waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tell))
 
 
 def _tell(key: selectors.SelectorKey, waiting: selectors.BaseSelector) -> None:
@@ -160,10 +187,10 @@ def _tell(key: selectors.SelectorKey, waiting: selectors.BaseSelector) -> None:
     os.close(told)
 
 
-def _become(asked: dict[str, Any], output: int) -> list[str]:
-    """What a new process has: its output, its folder, its environment, no other file."""
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def _become(asked: dict[str, Any], files: list[int]) -> list[str]:
+    """What a new process has: its output, what it reads, its folder, its environment, no other file."""
+    for number, file in zip((1, 2, 0), files, strict=False):
+        os.dup2(file, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(asked["folder"])
     os.environ.clear()
