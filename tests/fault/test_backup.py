@@ -12,6 +12,7 @@ from pathlib import Path
 import gateway_template
 import pytest
 from gateways import TREE, RunningGateway
+from long_form import too
 from patient_device import Device
 from small_disks import tmpfs
 
@@ -101,7 +102,7 @@ def test_a_gateway_that_works_is_backed_up_and_put_back(tmp_path: Path) -> None:
     assert stopped.returncode == 0, stopped.stderr
 
 
-@pytest.mark.parametrize("place", ["backup.file:1", "backup.file:3"])
+@pytest.mark.parametrize("place", ["backup.file:3", *too("backup.file:1")])
 def test_a_backup_that_is_killed_is_not_there(tmp_path: Path, place: str) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"
@@ -118,8 +119,8 @@ def test_a_backup_that_is_killed_is_not_there(tmp_path: Path, place: str) -> Non
         assert command("backup", tmp_path / "b", "--data", data).returncode == 3
 
 
-@pytest.mark.parametrize("place", ["restore.file:2", "restore.aside:1", "restore.aside:3", "restore.moved",
-                                   "restore.renamed:1", "restore.renamed:3"])  # fmt: skip
+@pytest.mark.parametrize("place", ["restore.file:2", "restore.aside:3", "restore.renamed:3",
+                                   *too("restore.aside:1", "restore.moved", "restore.renamed:1")])  # fmt: skip
 def test_a_restore_that_is_killed_is_done_again(tmp_path: Path, place: str) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"

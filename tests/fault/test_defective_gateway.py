@@ -34,9 +34,7 @@ to_mqtt:
 """
 OBJECTS = "DEFINE QLOCAL(CANARY.Q)\nDEFINE QLOCAL(JSON.Q)\nDEFINE QLOCAL(OUT.Q)\n"
 PLACES = (
-    ["bridge.payload.Body.document", "session.record.decode_json", "session.session.will_record"]
-    if not LONG
-    else [point.name for point in points()]
+    ["bridge.payload.Body.document", "session.record.decode_json"] if not LONG else [point.name for point in points()]
 )
 
 

@@ -20,6 +20,7 @@ import mqi_clients
 import pytest
 from bridge_estate import Talker, wait
 from gateways import RunningGateway
+from long_form import too
 
 from gateway.mqtt import client, writer
 from gateway.mqtt.client import server_reader
@@ -80,7 +81,7 @@ class Estate:
         return gateway_template.run(*words, "-c", folder / "settings.yaml", cwd=folder, env=environ)
 
 
-@pytest.fixture(params=["ibmmq", "pymqi"])
+@pytest.fixture(params=["ibmmq", *too("pymqi")])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Estate]:
     made = Estate(tmp_path, request.param)
     with made.manager, made.gateway:
@@ -136,6 +137,7 @@ def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> Non
             assert resumed.receive()[1] == b"0"
 
 
+@pytest.mark.parametrize("site", ["ibmmq", "pymqi"], indirect=True)
 def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
     with Talker(site.gateway.port, "dev") as device:
         device.publish("up/1", b"one", 1)
