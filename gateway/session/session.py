@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt import properties as prop
@@ -96,8 +95,9 @@ class Session:
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
         """Tokens of those that are staged as records and committed."""
-        self.releasing: AbstractSet[int] = _NO_IDS
-        """QoS 2 publications that the client has released and whose destination is parked."""
+        self.releasing: dict[int, Connection | None] | None = None
+        """QoS 2 publications that the client has released and whose destination is parked; with the connection on which
+        it has released them again since."""
         self.read_back = _NO_IDS
         """Those whose release was undone, and which are not in `inbound` yet: they are read from the staged ones."""
         self.outflow = Outflow()
@@ -128,9 +128,20 @@ class Session:
 
     def begin_release(self, packet_id: int) -> None:
         """The destination of what is released is parked."""
-        if not isinstance(self.releasing, set):
-            self.releasing = set[int]()
-        self.releasing.add(packet_id)
+        self.releasing = self.releasing or {}
+        self.releasing[packet_id] = None
+
+    def release_again(self, packet_id: int) -> bool:
+        """Whether its destination is parked; if so, this connection is told when that is over."""
+        if not self.releasing or packet_id not in self.releasing:
+            return False
+        self.releasing[packet_id] = self.connection
+        return True
+
+    def end_release(self, packet_id: int) -> Connection | None:
+        """It is committed or undone; the connection on which it was released again, if that is still there."""
+        again = self.releasing.pop(packet_id, None) if self.releasing else None
+        return again if again is self.connection else None
 
     @property
     def can_take(self) -> bool:

@@ -136,7 +136,7 @@ class Staging:
         staged = session.inbound.pop(packet_id, None)
         if connection.carried:
             connection.carried.discard(packet_id)
-        if staged is None and packet_id in session.releasing:
+        if staged is None and session.release_again(packet_id):
             return  # it is parked: PUBCOMP follows the commit
         if staged is None and packet_id in session.read_back:  # nobody may hear that it is not known: it comes again
             context.refuse(connection, reasons.SERVER_BUSY, "other", "what its queue has refused is being staged again")

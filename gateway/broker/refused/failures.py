@@ -281,7 +281,7 @@ class Failures:
         takes.tokens.remove(token)
         if batch.parked is not None:
             batch.parked.released.remove(released)
-        session.releasing -= {packet_id}
+        session.end_release(packet_id)
         session.read_back |= {packet_id}
         self._stage_back(session, packet_id, token)
 

@@ -336,10 +336,9 @@ class Parking:
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         for session, packet_id, _ in parked.released:
-            session.releasing -= {packet_id}
-            connection = session.connection
-            if connection is not None and connection not in parked.connections:  # it came back meanwhile
-                self.context.send(connection, pubcomp(packet_id))
+            again = session.end_release(packet_id)
+            if again is not None:
+                self.context.send(again, pubcomp(packet_id))
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor

@@ -56,7 +56,7 @@ def stage_again(router: Router, batch: Batch, released: Released) -> bool:
     batch.after.append(lambda: keep_name(session, session.staged_tokens.get(packet_id), name))
     publication.handed_over = True
     session.inbound[packet_id] = publication
-    session.releasing -= {packet_id}
+    session.end_release(packet_id)
     return True
 
 

@@ -647,3 +647,22 @@ def _calls_of_two_batches(then: str, count: int) -> int:
 def test_many_queues_that_refuse_take_a_time_in_proportion_to_their_number(then: str) -> None:
     """What goes to each of them goes to a common queue, too."""
     assert _calls_of_two_batches(then, 200) < 6 * _calls_of_two_batches(then, 50)
+
+
+@pytest.mark.parametrize("behind", [(), (2,)], ids=["alone", "with another publication"])
+def test_a_client_that_is_back_and_releases_again_is_told_once_it_is_over(bench: Harness, behind: tuple[int]) -> None:
+    """Also where it has sent something for the same queue again, of which it is told behind that."""
+    bench.queues.refusing["FIRST.Q"] = FULL
+    device = bench.device(4, "one").connect(clean=False)
+    device.publish("both/a", b"released", 2, 1)
+    release(device, 1)
+    device.drop()
+    device = bench.device(4, "one").connect(clean=False)
+    for packet_id in behind:
+        device.publish("both/a", b"again", 1, packet_id)
+    release(device, 1)
+    assert acks(device) == []
+    del bench.queues.refusing["FIRST.Q"]
+    bench.advance(5)
+    assert sorted(acks(device)) == [*((PUBACK, packet_id) for packet_id in behind), (PUBCOMP, 1)]
+    assert bodies(bench, "FIRST.Q").count(b"released") == 1
