@@ -154,6 +154,7 @@ class Engine:
             context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
         )
         ownership.addressed.handover = self.handover
+        ownership.moves.on_going, ownership.moves.on_coming = self.recovery.wide.goes, self.recovery.wide.came
         self.handover.pass_on = ownership.addressed.pass_on
         self.subscribe.when_current = ownership.retained.when_current
         self.subscribe.when_known = ownership.interests.when_known

@@ -10,15 +10,16 @@ get it twice, as they may. What must come once (`promise`: QoS 2, wills, what a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gateway.broker.deliver.fan_out import Prefixes, run_of
+from gateway.broker.deliver.fan_out import Prefixes, Run, run_of
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.route import Receiver, Route
+from gateway.broker.publish.router import name_of
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.undo import Undo
 from gateway.errors import NewerState, ProtocolError
@@ -27,7 +28,7 @@ from gateway.mqtt.primitives import decode_varint
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT, OUT
-from gateway.routing.filters import Interest, Members, merged
+from gateway.routing.filters import Interest, Members, Subscriptions, merged
 from gateway.session.connection import ONLINE, Publisher
 from gateway.session.record import SHARED, STORED_IDS, encode_prefix, encode_publication
 
@@ -78,9 +79,22 @@ class _Under:
     missed: int = 0
     route: Route | None = None
     """Of one that is not stored."""
+    elsewhere: Collection[str] = ()
+    """The shared subscriptions that other gateways serve."""
     others: list[_Under] = field(default_factory=list)
     """What its publisher has sent behind it that is like it, and goes with it."""
     is_begun: bool = False
+    served: set[Session | str] | None = None
+    """Who has a copy, and the shared subscriptions that do, from the moment in which other gateways have it: sessions
+    come and go between them. None where there are no others."""
+    prefixes: Prefixes = field(default_factory=dict)
+    run: Run | None = None
+    """It and those that go with it, if some do."""
+
+    @property
+    def every(self) -> list[_Under]:
+        """It and those that go with it."""
+        return [self, *self.others]
 
     def step(self, *, copied: bool) -> int:
         """One more has its copy, or no room for it."""
@@ -278,27 +292,71 @@ class Wide:
 
     def _steps(self, route: Route, under: _Under) -> Iterator[int]:
         """Of one that is not stored, and those that go with it, in any order of who gets them."""
-        every = [under, *under.others]
-        served = [self.fan_out.forward(route, one.publication) if route.forwarded else () for one in every]
-        prefixes: Prefixes = {}
+        if under.connection is not None:  # it has waited for others: who wants it elsewhere may have changed
+            self.router.find_elsewhere(route)
+        for one in under.every:
+            one.elsewhere = self.fan_out.forward(route, one.publication) if route.forwarded else ()
+        if under.others:
+            under.run = run_of([one.publication for one in under.every])
+        served = under.served = None if self.promises else set()
         entries, interests, receiver = yield from self._gathered(route, under.publication)
-        run = run_of([one.publication for one in every])
         for session in interests:
-            found = receiver(session)
+            found = receiver(session) if not served or session not in served else None
             if found is None:
                 yield 0
-            elif under.others and self.fan_out.copy_run(found, run, prefixes):
-                yield len(every)
             else:
-                for one in every:
-                    yield one.step(copied=self.fan_out.copy(found, one.publication, prefixes))
+                yield from self._copies(under, found)
         for name in _groups_of(entries):
-            shared = self._group(name, route.topic)
-            for one, elsewhere in zip(every, served, strict=True):
-                if shared is None or shared.name in elsewhere:
-                    yield 0
-                else:
-                    yield one.step(copied=self.fan_out.copy_to_member(shared, one.publication, prefixes))
+            shared = self._group(name, route.topic) if not served or name not in served else None
+            if shared is None:
+                yield 0
+            else:
+                yield from self._copies_of_group(under, shared)
+
+    def _copies(self, under: _Under, receiver: Receiver) -> Sequence[int]:
+        """For one session."""
+        if under.served is not None:
+            under.served.add(receiver.session)
+        if under.run is not None and self.fan_out.copy_run(receiver, under.run, under.prefixes):
+            return (len(under.every),)
+        copy, prefixes = self.fan_out.copy, under.prefixes
+        return [one.step(copied=copy(receiver, one.publication, prefixes)) for one in under.every]
+
+    def _copies_of_group(self, under: _Under, shared: Shared) -> Sequence[int]:
+        """For one shared subscription, of what no other gateway has for it."""
+        if under.served is not None:
+            under.served.add(shared.name)
+        copy, prefixes = self.fan_out.copy_to_member, under.prefixes
+        here = [one for one in under.every if shared.name not in one.elsewhere]
+        return [one.step(copied=copy(shared, one.publication, prefixes)) for one in here] or (0,)
+
+    # -- sessions of several gateways --
+
+    def came(self, session: Session) -> None:
+        """A session has come from another gateway: what others have been put already it has from there."""
+        under = self._waiting[0] if self._waiting else None
+        if under is not None and under.served is not None:
+            under.served.add(session)
+
+    def goes(self, session: Session) -> None:
+        """A session goes to another gateway, which gives it nothing of what this one has put for others already: it
+        takes its copy along, and that of a shared subscription that has nobody else here."""
+        under = self._waiting[0] if self._waiting else None
+        if under is None or under.served is None:
+            return
+        topic, alone = under.publication.topic.decode(), Subscriptions["Session"]()
+        for filter_, interest in self.router.subscriptions.of(session).items():
+            alone.add(session, filter_, interest)
+        matched = alone.match(topic)
+        copied: list[int] = []
+        if matched.direct and session not in under.served:
+            found = self._receiver(under.publication.client_id, session, list(matched.direct.values()), topic)
+            copied += () if found is None else self._copies(under, found)
+        for name in map(name_of, matched.groups):
+            shared = self._group(name, topic) if name not in under.served else None
+            if shared is not None and len(shared.sharers) == 1:
+                copied += self._copies_of_group(under, shared)
+        under.copies += sum(one for one in copied if one > 0)
 
     def _promised(self, promise: Promise) -> Iterator[int]:
         """Of one that is stored, from its place on."""

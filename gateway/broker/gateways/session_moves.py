@@ -69,6 +69,9 @@ class SessionMoves:
         router.sent_on = self._is_sent_on
         self.is_gone: Callable[[str], bool] = lambda _gateway: False
         """Whether a gateway is no more. Set by whoever makes this."""
+        self.on_going: Callable[[Session], None] = lambda _session: None
+        self.on_coming: Callable[[Session], None] = lambda _session: None
+        """Told of each session that goes or comes, before it does: others may have been put what it has not got yet."""
         self.unread_here: Callable[[], Collection[str]] = tuple
         """Gateways that are no more and whose sessions this one has still to read. Set likewise."""
         self.last: dict[str, int] = {}
@@ -89,6 +92,7 @@ class SessionMoves:
     def goes(self, session: Session, to: str) -> None:
         """It moves to another gateway with the open batch: until all others know, it is sent what is put here."""
         client = session.client_id
+        self.on_going(session)
         self._stop_sending(client)
         self._moved[client] = _Moved(to, session.epoch + 1)
         for filter_, subscribed in session.subscriptions.items():
@@ -298,6 +302,7 @@ class SessionMoves:
         self._came.pop(session.client_id, None)
         read, own = dict(self.last), self.to_others.number
         session.came_after = own
+        self.on_coming(session)
         found = self._came[session.client_id] = Came(self._number, session.epoch, own, read, stays, now)
         old = takewhile(lambda one: now - self._came[one].at > _REMEMBERED, self._came)
         for client in [one for one in old if self._came[one].settled and one not in self._moved]:

@@ -262,7 +262,7 @@ class Router:
         route.wide = entries is None
         if entries is None:
             route.receivers, route.shared, route.fast_path = (), (), FastPath.NONE
-            self._find_elsewhere(route)
+            self.find_elsewhere(route)
             return
         matched = matched_by(entries)
         route.receivers = tuple(
@@ -275,7 +275,7 @@ class Router:
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         route.stored = None
         route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
-        self._find_elsewhere(route)
+        self.find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies) and not self._is_measured(route)
         offered = route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
         looked_at = checked or not offered or route.shared_elsewhere or route.sent_on
@@ -323,7 +323,7 @@ class Router:
                 self._walked.clear()
             self._walked[route.topic] = route.changes, version, entries
 
-    def _find_elsewhere(self, route: Route) -> None:
+    def find_elsewhere(self, route: Route) -> None:
         """Which other gateways have subscribers."""
         route.sent_on = self.sent_on(route.topic)
         if not len(self.elsewhere):
