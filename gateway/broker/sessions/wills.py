@@ -8,6 +8,7 @@ queue under a key of its own, so that a kill does not lose it and the session's 
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any
 
 from gateway.broker.context import Context
@@ -34,6 +35,7 @@ class Wills:
     def __init__(self, context: Context, publications: Publications) -> None:
         self.context = context
         self.publications = publications
+        self._numbers = count(1)
 
     def keep(self, session: Session, will: Will | None) -> None:
         """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]
@@ -70,7 +72,7 @@ class Wills:
     def _fire(self, session: Session, will: Will) -> None:
         self.context.batch.replace(WILLS, session.key, None)
         record = self._record(session, will, 0) | {WAITING: True}
-        key = key_of(f"{session.client_id}\0{self.context.now!r}")  # no client has such a name
+        key = key_of(f"{session.client_id}\0{self.context.now!r} {next(self._numbers)}")  # no client has such a name
         self._publish(session, will, WaitingWill(key, encode_json(record)))
 
     def drop(self, session: Session) -> None:

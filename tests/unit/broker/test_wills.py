@@ -36,6 +36,19 @@ def test_a_will_whose_queue_is_waited_for_is_there_after_a_kill(topic: str, kill
     balance(bench)
 
 
+def test_several_of_one_client_wait_also_where_they_are_of_one_moment() -> None:
+    """As devices with one client identifier end each other's connections."""
+    bench = Harness(MAPPING.replace("THEN", "hold"))
+    bench.queues.refusing["FIRST.Q"] = FULL
+    for payload in (b"1", b"2"):
+        will_at(bench, "first", payload=payload).drop()
+    bench.kill()
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert sorted(bodies(bench, "FIRST.Q")) == [b"1", b"2"]
+    assert not bench.queues.rows["MQGATE.WILLS"]
+
+
 def test_subscribers_and_retention_have_it_once() -> None:
     bench = Harness(MAPPING.replace("THEN", "hold"))
     subscriber = bench.device(4, "s").connect(clean=False)
