@@ -123,7 +123,10 @@ class Mortal(Client):
             self.leave()
         self.node, self.online, self.number = node, False, self.number + 1
         self.device = node.bench.device(5, self.name)
-        self.device.connect(clean=False, will=p.Will("news/wills", self.will, 2, retain=False))
+        self.device.connect(clean=False, will=self.deposited())
+
+    def deposited(self) -> p.Will:
+        return p.Will("news/wills", self.will, 2, retain=False)
 
     @property
     def will(self) -> bytes:
@@ -181,6 +184,8 @@ class Publisher(Client):
 class World:
     """Three gateways, three publishers, three subscribers, and dice."""
 
+    mortal = Mortal
+
     def __init__(self, seed: int, *, members: int = 0, mortals: int = 0, **more: float) -> None:
         """Besides: `members` of a shared subscription, and `mortals` with wills."""
         self.dice = random.Random(seed)
@@ -192,7 +197,7 @@ class World:
         self.subscribers = [Subscriber(self.estate, f"hears-{number}") for number in range(3)]
         self.publishers = [Publisher(self.estate, f"tells-{number}") for number in range(3)]
         self.members = [Subscriber(self.estate, f"shares-{n}", "$share/some/news/#") for n in range(members)]
-        self.mortals = [Mortal(self.estate, f"dies-{number}") for number in range(mortals)]
+        self.mortals = [self.mortal(self.estate, f"dies-{number}") for number in range(mortals)]
         self.clients: list[Client] = [*self.subscribers, *self.publishers, *self.members, *self.mortals]
         for one in self.clients:
             one.connect(self.any_node(), drop=True)

@@ -184,7 +184,7 @@ class FromOthers:
                     waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic() + _PATIENCE)
                 self._number_waiting += stored.token not in waiting.rows
                 waiting.rows[stored.token] = stored, forwarded
-                if not forwarded.device and not forwarded.groups:
+                if not forwarded.device and not forwarded.groups and not forwarded.left:
                     self.moves.was_sent_on(client, forwarded)
                 return
         self._record(stored, partial(self._hand_over, stored, forwarded))
@@ -260,7 +260,9 @@ class FromOthers:
         """For sessions that had just moved on from a gateway that is no more. Some may have been at others that are no
         more either and whose sessions are still to be read here: those get it with what lies for these."""
         moves, unread = self.moves, sorted(self.moves.unread_here())
-        theirs = [one for one in route.receivers if moves.had_left(one.session, forwarded)]
+        only = forwarded.client
+        some = [one for one in route.receivers if only in {"", one.session.client_id}]
+        theirs = [one for one in some if moves.had_left(one.session, forwarded)]
         self._deliver(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
         told = unread if len(unread) > 1 and moves.to_others.all_read(WHO_GETS_IT) else []
         moves.to_others.put(unread, forwarded._replace(whose=told))
@@ -403,8 +405,9 @@ class FromOthers:
             self.moves.was_sent_on(session.client_id, forwarded._replace(epoch=session.epoch))
             if self._lacks(session, forwarded.left or owner, forwarded) if forwarded.held else not gave:
                 self._deliver(route, forwarded, [one for one in route.receivers if one.session is session])
-        elif session is None and peers:
-            self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
+        elif session is None and peers:  # it had moved on: who has it knows what was sent on to it
+            left = forwarded.left or (owner if forwarded.held else "")
+            self.moves.to_others.put(sorted(peers), forwarded._replace(held=False, left=left))
 
     def _inherit_for_all(self, owner: str, peers: Collection[str], route: Route, forwarded: Forwarded) -> None:
         """What was for everybody at that gateway, and for a member of shared subscriptions there."""
