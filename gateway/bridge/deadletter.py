@@ -45,20 +45,24 @@ def build(
     `max_length` is the longest message data the dead-letter queue takes: what is longer is cut, MQDLH counted, and the
     MQDLH says so in PutApplName, where whatever shows dead letters shows it.
     """
-    md, data = head[:MD], head[MD:] + body
+    data = head[MD:] + body
     room = len(data) if max_length is None else max(max_length - dlh.LENGTH, 0)
     cut = max(len(data) - room, 0)
+    return DeadLetter(_head(head[:MD], reason, queue, queue_manager, now, cut), data[:room])
+
+
+@lru_cache(maxsize=16)
+def _head(md: bytes, reason: int, queue: str, queue_manager: str, now: float, cut: int) -> bytes:
+    """Descriptor and MQDLH: thousands that are refused together have them in common, and a frame holds them once."""
     before, after = _header(reason, queue, queue_manager, now, cut)
     header = before + md[_DESCRIBED] + after
     md = mqmd.with_described(md, NATIVE, UTF_8, dlh.FORMAT)
-    md = mqmd.with_expiry(md, -1)  # a dead letter must not go unseen
-    return DeadLetter(md + header, data[:room])
+    return mqmd.with_expiry(md, -1) + header  # a dead letter must not go unseen
 
 
 @lru_cache(maxsize=16)
 def _header(reason: int, queue: str, queue_manager: str, now: float, cut: int) -> tuple[bytes, bytes]:
-    """What comes before and after what an MQDLH says of the data: thousands that are refused together have it in
-    common."""
+    """What comes before and after what an MQDLH says of the data, which descriptors may tell apart."""
     moment = datetime.fromtimestamp(now, UTC)
     header = dlh.build(
         reason,

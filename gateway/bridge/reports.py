@@ -66,6 +66,11 @@ def wants_exception(md: bytes) -> bool:
     return bool(mqmd.number(md, mqmd.AT_REPORT) & _EXCEPTION) and bool(mqmd.text(md, mqmd.REPLY_TO_Q))
 
 
+def concerns_failure(md: bytes) -> bool:
+    """Whether a message says anything of what is done when it cannot be delivered: nearly none does."""
+    return bool(mqmd.number(md, mqmd.AT_REPORT) & (_EXCEPTION | _DISCARD))
+
+
 def discards(md: bytes) -> bool:
     """Whether an undeliverable message is discarded (after its report) instead of dead-lettered."""
     return bool(mqmd.number(md, mqmd.AT_REPORT) & _DISCARD)

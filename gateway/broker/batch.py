@@ -101,6 +101,15 @@ class Destination:
         ends = [first for first, _ in self.policies[1:]] + [self.rows]
         return [(policy, end - first) for (first, policy), end in zip(self.policies, ends, strict=True)]
 
+    def rows_of(self, policies: Collection[Policy]) -> set[int]:
+        """The rows that rules with one of these policies put here."""
+        rows, first = set[int](), 0
+        for policy, count in self.rows_by_policy():
+            if policy in policies:
+                rows.update(range(first, first + count))
+            first += count
+        return rows
+
     def open(self, columns: Columns) -> None:
         """Have rows of the rule that puts here now appended to its columns without asking, until it is another one."""
         columns.heads, columns.bodies, columns.released = self.puts.heads, self.puts.bodies, self.released_rows
@@ -340,7 +349,10 @@ class Batch:
 
     def put(self, address: Address, policy: Policy, head: bytes, body: bytes) -> Row:
         """Put one message of a rule. The fast and the plain lane append to the columns themselves."""
-        destination = self.destination(address, policy)
+        return self.append(self.destination(address, policy), head, body)
+
+    def append(self, destination: Destination, head: bytes, body: bytes) -> Row:
+        """Put one more to a destination that was asked for just now."""
         destination.puts.heads.append(head)
         destination.puts.bodies.append(body)
         self.rows += 1

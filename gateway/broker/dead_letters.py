@@ -10,7 +10,7 @@ from gateway.mq import mqmd
 from gateway.ports.batch import Address
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Batch, Row
+    from gateway.broker.batch import Batch, Destination, Row
     from gateway.broker.context import Context
 
 
@@ -27,19 +27,38 @@ class Undelivered(NamedTuple):
     persistent: bool
 
 
-def longest(context: Context) -> int:
-    """The longest message that the dead-letter queue takes. The queue manager is asked."""
-    return context.queue_manager.max_length(context.dead_letter_queue)
+def put(context: Context, batch: Batch, message: Undelivered, now: float) -> Row:
+    """The row of its dead letter, which has the priority of the message. The queue manager is asked how long that may
+    be."""
+    return DeadLetters(context, batch, message, now).put(message.head, message.body)
 
 
-def put(context: Context, batch: Batch, message: Undelivered, now: float, most: int | None = None) -> Row:
-    """The row of its dead letter, which has the priority of the message. `most`: what `longest` says, where it is
-    known."""
-    queue, manager = context.dead_letter_queue, context.queue_manager
-    most = longest(context) if most is None else most
-    made = deadletter.build(
-        message.head, message.body, reason=message.reason, queue=message.queue,
-        queue_manager=message.queue_manager or manager.name, now=now, max_length=most,
-    )  # fmt: skip
-    address = Address(queue, "", mqmd.number(message.head, mqmd.AT_PRIORITY), message.persistent)
-    return batch.put(address, DEAD_LETTER_POLICY, made.head, made.body)
+class DeadLetters:
+    """Those of messages that one queue has refused together: what they have in common is found once."""
+
+    def __init__(self, context: Context, batch: Batch, alike: Undelivered, now: float) -> None:
+        self._batch = batch
+        self._alike = alike
+        self._now = now
+        self._queue = context.dead_letter_queue
+        self._manager = alike.queue_manager or context.queue_manager.name
+        self._longest = context.queue_manager.max_length(self._queue)
+        self._open: dict[int, Destination] = {}
+        """By priority."""
+
+    def put(self, head: bytes, body: bytes) -> Row:
+        """The row of one. It has the priority of the message."""
+        alike, priority = self._alike, mqmd.number(head, mqmd.AT_PRIORITY)
+        destination = self._open.get(priority)
+        if destination is None:
+            address = Address(self._queue, "", priority, alike.persistent)
+            destination = self._open[priority] = self._batch.destination(address, DEAD_LETTER_POLICY)
+        made = deadletter.build(
+            head, body, reason=alike.reason, queue=alike.queue, queue_manager=self._manager, now=self._now,
+            max_length=self._longest,
+        )  # fmt: skip
+        return self._batch.append(destination, made.head, made.body)
+
+    def interrupt(self) -> None:
+        """Something else has been put, perhaps to the same queue."""
+        self._open.clear()

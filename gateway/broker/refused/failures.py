@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from gateway.bridge import reports
 from gateway.bridge.message import read_message
 from gateway.bridge.segments import segments
-from gateway.broker import books, dead_letters
+from gateway.broker import books
 from gateway.broker.batch import Batch, Row
 from gateway.broker.context import Context
-from gateway.broker.dead_letters import Undelivered
+from gateway.broker.dead_letters import DeadLetters, Undelivered
 from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish import qos2
 from gateway.broker.refused import restaging
@@ -200,7 +200,7 @@ class Failures:
         """Do what rules say of their messages when their retries are used up; False: they have to wait. Rules that say
         the same are dealt with together: what one client has published stays in its order on the dead-letter queue."""
         policy = next(iter(policies))
-        rows = {row for row in range(destination.rows) if destination.policy(row) in policies}
+        rows = destination.rows_of(policies)
         if _is_cut(policy, failure) and self.segment(batch, destination, rows):
             return True
         if policy.then == "hold":  # it cannot be cut
@@ -325,28 +325,39 @@ class Failures:
         if context.dead_letter_queue in {"", puts.queue}:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
-        manager, now = failure.queue_manager or puts.queue_manager, context.scheduler.now()
-        most = dead_letters.longest(context)
+        manager = failure.queue_manager or puts.queue_manager
+        alike = Undelivered(b"", b"", failure.reason, puts.queue, manager, puts.persistent)
+        letters = DeadLetters(context, batch, alike, context.scheduler.now())
         elsewhere: dict[int, Row] = {}
+        marks: dict[tuple[str, int], Mark] = {}
         for row in sorted(rows):
-            body = puts.bodies[row]
-            head = self.exception_reports.put(batch, puts.heads[row], body, failure.reason)
-            if reports.discards(head):
-                books.dropped(context.counters, batch, [(destination, row)], why.drop)
-                continue
-            dead = Undelivered(head, body, failure.reason, puts.queue, manager, puts.persistent)
-            cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
-            elsewhere[row] = dead_letters.put(context, batch, dead, now, most)
-            series = (cause.rule, cause.reason)
-            if not context.counters.examples.has("dlq_messages", series):
-                client_id, topic = _origin(head, body)
-                context.counters.examples.note("dlq_messages", series, client_id, topic=topic, queue=puts.queue)
-            elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
+            head, body = puts.heads[row], puts.bodies[row]
+            if reports.concerns_failure(head):
+                head = self.exception_reports.put(batch, head, body, failure.reason)
+                letters.interrupt()
+                if reports.discards(head):
+                    books.dropped(context.counters, batch, [(destination, row)], why.drop)
+                    continue
+            elsewhere[row] = letter = letters.put(head, body)
+            cause = destination.policy(row).rule, books.qos_of((destination, row))
+            mark = marks.get(cause)
+            if mark is None:
+                said = Cause(cause[0], why.dead_letter, cause[1])
+                mark = marks[cause] = Mark(cause=said)
+                self._note(puts.queue, said, head, body)
+            letter[0].mark(letter[1], mark)
         batch.without(destination, rows, elsewhere)
-        for letters in {letters for letters, _ in elsewhere.values()}:
-            letters.segmented |= destination.segmented
-            letters.contribute_like(destination)
+        for there in {there for there, _ in elsewhere.values()}:
+            there.segmented |= destination.segmented
+            there.contribute_like(destination)
         return True
+
+    def _note(self, queue: str, cause: Cause, head: bytes, body: bytes) -> None:
+        """An example of dead letters with this cause, if there is none yet."""
+        examples, series = self.context.counters.examples, (cause.rule, cause.reason)
+        if not examples.has("dlq_messages", series):
+            client_id, topic = _origin(head, body)
+            examples.note("dlq_messages", series, client_id, topic=topic, queue=queue)
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:
         """The rows that are longer than their queue takes; all of them where the queue manager counts otherwise."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from broker_harness import Harness
-from refused_queues import giving_up
+from refused_queues import balance, giving_up
 
 from gateway.bridge import deadletter
+from gateway.broker.batch import Batch, Destination
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.ports.batch import Address
+from gateway.ports.failure_policy import Policy
 
 _PRIORITY = {"priority": 7}
 _RULES = [
@@ -61,3 +64,33 @@ def test_the_queue_manager_is_asked_once_for_all_that_one_queue_refuses(
     bench.advance(1)
     assert len(letters(bench)) == 50
     assert asked.count("DEAD.Q") == 1
+
+
+def test_what_messages_of_one_queue_have_in_common_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody waits while ten thousand are dead-lettered. Where they go is found once, and a frame holds once what
+    the same objects say."""
+    bench = giving_up(_RULES)
+    asked: list[Address] = []
+    destination = Batch.destination
+
+    def ask(batch: Batch, address: Address, policy: Policy) -> Destination:
+        asked.append(address)
+        return destination(batch, address, policy)
+
+    device = bench.device(5, "d").connect()
+    frames = (writer.encode_publish(5, b"d/1", b"%d" % number, 1, packet_id=number) for number in range(1, 201))
+    monkeypatch.setattr(Batch, "destination", ask)
+    device.send(b"".join(frames))
+    rows = bench.queues.rows["DEAD.Q"].values()
+    assert [data[-1:] for _, _, _, data in rows] == [b"%d" % (number % 10) for number in range(1, 201)]
+    assert sum(address.queue == "DEAD.Q" for address in asked) == 1
+
+
+def test_a_report_that_goes_to_the_dead_letter_queue_is_no_dead_letter() -> None:
+    descriptor = {"reply_to": {"queue": "DEAD.Q"}, "report": ["exception"]}
+    bench = giving_up([{"name": "asking", "topic": "a/#", "queue": "Q", "descriptor": descriptor}])
+    frames = (writer.encode_publish(5, b"a/1", b"payload", 1, packet_id=number) for number in (1, 2))
+    bench.device(5, "d").connect().send(b"".join(frames))
+    assert len(bench.queues.rows["DEAD.Q"]) == 4
+    assert bench.engine.counters.dlq_messages["asking", "put_inhibited"] == 2
+    balance(bench)
