@@ -18,6 +18,7 @@ from schedulers import ManualScheduler
 from gateway.app.access import Providers, access_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
+from gateway.app.memory import COLLECTED
 from gateway.broker.engine import Engine
 from gateway.broker.publish.router import Router
 from gateway.broker.put_off import FULL_SECONDS
@@ -89,7 +90,7 @@ class Inside:
         self.engine.recover()
         self.engine.flush()
         gc.freeze()
-        gc.set_threshold(10_000, 5, 1_000)  # as the gateway does when it starts
+        gc.set_threshold(*COLLECTED)
 
     def close(self) -> None:
         """End the journal's threads."""

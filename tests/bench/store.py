@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 
+from gateway.app.memory import COLLECTED
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
@@ -260,7 +261,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 10, 100, 400, 1000], help="batch sizes")
     arguments = parser.parse_args()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 1_000)  # as the gateway does when it starts
+    gc.set_threshold(*COLLECTED)
     place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
     try:
         if arguments.only in {None, "rates"}:
