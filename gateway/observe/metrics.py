@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -30,9 +31,10 @@ from gateway.ports.counters import (
     Metric,
 )
 
-Read = Callable[[], float | Mapping[Any, float]]
-"""A gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's order).
-A gauge that raises is left out of that scrape."""
+Read = Callable[[], float | Mapping[Any, float] | Iterator[tuple[LabelValues, float]]]
+"""A gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's order);
+where there are very many, one after the other, each read at its step. A gauge that raises is left out of that scrape,
+with what was not read yet."""
 
 
 ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
@@ -162,6 +164,8 @@ class _Catalogue(Collector):
             found = read()
         except Exception:  # noqa: BLE001 - one broken gauge must not take the other series away from the alerts
             return None
+        if isinstance(found, Iterator):
+            return _folded(metric, _whole(found), self._counters)
         values = found if isinstance(found, Mapping) else {(): found}
         if metric.name in ZEROED:
             values = {
@@ -192,6 +196,12 @@ def _families(metric: Metric, series: Iterator[tuple[Any, ...]]) -> Iterator[Fam
             return
 
 
+def _whole(series: Iterator[tuple[LabelValues, float]]) -> Iterator[tuple[LabelValues, float]]:
+    """Up to where it raises."""
+    with suppress(Exception):  # as in `_gauge`
+        yield from series
+
+
 def _tupled(values: Mapping[Any, float]) -> dict[LabelValues, float]:
     return {key if isinstance(key, tuple) else (key,): value for key, value in values.items()}
 
@@ -201,6 +211,9 @@ def _folded(
 ) -> Iterator[tuple[list[str], float]]:
     """Series as text, values outside their closed set added up as `other` and routes beyond the limit as `_other`."""
     allowed = [_allowed(label, counters) for label in metric.labels]
+    if all(known is None for known, _ in allowed):  # none is shown as another: there may be ten thousand
+        yield from (([str(part) for part in key], value) for key, value in series)
+        return
     sums: dict[tuple[str, ...], float] = {}
     for key, value in series:
         labels = tuple(

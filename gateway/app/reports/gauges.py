@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from gateway.app.mappings import gateway_name
 from gateway.app.parts import Parts
@@ -21,6 +22,8 @@ _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
 Values = dict[tuple[object, ...], float]
+Series = Iterator[tuple[tuple[str, ...], float]]
+"""Of queues, of which there may be ten thousand: each is asked at its step."""
 
 
 def gauges_of(parts: Parts) -> Gauges:
@@ -101,23 +104,28 @@ def _session_limits(parts: Parts) -> Values:
     return {(one.name,): float(one.max_sessions or total) for one in parts.settings.listeners}
 
 
-def _depths(parts: Parts) -> Values:
-    seen = {name: parts.queue_status.depth(name) for name in parts.named_queues()}
-    return {(name,): float(depth) for name, depth in seen.items() if depth is not None}
+def _depths(parts: Parts) -> Series:
+    for name in parts.named_queues():
+        depth = parts.queue_status.depth(name)
+        if depth is not None:
+            yield (name,), float(depth)
 
 
-def _limits_of_queues(parts: Parts, part: int) -> Values:
-    names = {*parts.named_queues(), parts.engine.context.dead_letter_queue} - {""}
-    seen = {name: parts.queue_status.limits(name) for name in names}
-    return {(name,): float(limits[part]) for name, limits in seen.items() if limits is not None}
+def _limits_of_queues(parts: Parts, part: int) -> Series:
+    named = parts.named_queues()
+    for name in chain(named, {parts.engine.context.dead_letter_queue} - named - {""}):
+        limits = parts.queue_status.limits(name)
+        if limits is not None:
+            yield (name,), float(limits[part])
 
 
-def _ages(parts: Parts) -> Values:
-    inspection, now = parts.inspection, time.time()
+def _ages(parts: Parts) -> Series:
+    inspection = parts.inspection
     if not isinstance(inspection, Inspection):
-        return {}  # IBM MQ's own exporter tells
-    put = {name: inspection.oldest(name) for name in parts.named_queues()}
-    return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}
+        return  # IBM MQ's own exporter tells
+    for name in parts.named_queues():
+        since = inspection.oldest(name)
+        yield (name,), max(0.0, time.time() - since) if since else 0.0
 
 
 def _incomplete(parts: Parts) -> Values:

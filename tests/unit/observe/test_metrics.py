@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 
 import pytest
@@ -139,3 +140,29 @@ def test_openmetrics_is_spoken_when_asked_for() -> None:
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
     assert metrics.rendered(registry)[1].startswith("text/plain")
+
+
+def test_what_is_asked_for_one_after_the_other_is_asked_for_in_its_step() -> None:
+    asked: list[int] = []
+
+    def depths() -> Iterator[tuple[tuple[str, ...], float]]:
+        for number in range(1000):
+            asked.append(number)
+            yield (f"Q{number}",), float(number)
+
+    registry = metrics.registry_of(Counters(NAMES), metrics.Gauges(queue_depth=depths))
+    before, most = 0, 0
+    for _ in metrics.render(registry):
+        before, most = len(asked), max(most, len(asked) - before)
+    assert len(asked) == 1000
+    assert most <= metrics.SERIES_IN_A_STEP
+
+
+def test_a_gauge_that_fails_half_way_shows_what_it_has_read() -> None:
+    def depths() -> Iterator[tuple[tuple[str, ...], float]]:
+        yield ("Q",), 1.0
+        raise OSError
+
+    shown = scrape(Counters(NAMES), metrics.Gauges(queue_depth=depths, queue_max_depth=lambda: {"Q": 2.0}))
+    assert shown[of("mqgate_queue_depth", queue="Q")] == 1
+    assert shown[of("mqgate_queue_max_depth", queue="Q")] == 2
