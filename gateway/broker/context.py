@@ -28,7 +28,6 @@ from gateway.ports.ownership import Owners
 from gateway.ports.spread import Spread
 from gateway.ports.state_queues import SESSIONS, TOGETHER
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
-from gateway.session.record import encode_json
 from gateway.session.registry import Registry
 from gateway.session.session import Session
 
@@ -322,8 +321,7 @@ class Context:
 
     def persist(self, session: Session) -> None:
         """The session's record, as it is now, with the open batch."""
-        record = session.to_record(self.now) | self.owner_of(session)
-        self.batch.replace(SESSIONS, session.key, encode_json(record))
+        self.batch.replace(SESSIONS, session.key, session.to_record(self.now, self.owner_of(session)))
         self.batch.subscriptions += len(session.subscriptions)
 
     def persist_changed(self) -> None:

@@ -226,8 +226,8 @@ def _take(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
     return data[start : start + size], start + size
 
 
-def encode_json(value: dict[str, Any]) -> bytes:
-    """A state record in JSON."""
+def encode_json(value: dict[str, Any] | list[Any]) -> bytes:
+    """A state record, or a part of one, in JSON."""
     return _JSON.encode(value).encode()
 
 

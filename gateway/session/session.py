@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt import properties as prop
@@ -9,7 +11,7 @@ from gateway.mqtt.packets import V5, Properties, Subscription, Will
 from gateway.ports.batch import Token
 from gateway.session.outflow import Outflow
 from gateway.session.publication import Publication
-from gateway.session.record import key_of
+from gateway.session.record import encode_json, key_of
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _NO_IDS: frozenset[int] = frozenset()
 """As most sessions have none, they have this one together: an empty set of its own takes 216 bytes for each."""
+_AT_ONCE = 256
+"""Subscriptions that are written together."""
 NEVER = 0xFFFFFFFF
 """Session Expiry Interval that means: does not expire [MQTT-3.1.2.11.2]."""
 
@@ -183,11 +187,13 @@ class Session:
         """Whether it has no connection and has expired."""
         return self.connection is None and 0 < self.ends_at <= now
 
-    def to_record(self, now: float) -> dict[str, Any]:
-        """Its record on the state queue."""
+    def to_record(self, now: float, owner: dict[str, Any]) -> bytes:
+        """Its record on the state queue, with what it says of its owner. There may be tens of thousands of
+        subscriptions: were all of them made into lists before the first is written, the garbage collector would look
+        at these again and again."""
         connected = self.connection is not None
         owed = [*self.outflow.noted(), *(name for each in self.outflow.retained or () for name in each.filters)]
-        return {
+        record = {
             "client": self.client_id,
             "version": self.version,
             "user": self.user,
@@ -196,12 +202,18 @@ class Session:
             "connected": connected,
             "since": self.ends_at - self.expiry if self.ends_at else now,
             "sent": self.outflow.sent,
-            "subscriptions": [
-                [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
-                 s.options.retain_handling, s.identifier]
-                for s in self.subscriptions.values()
-            ],
-        } | ({"retained": owed} if owed else {})  # fmt: skip
+        } | ({"retained": owed} if owed else {}) | owner  # fmt: skip
+        return b'%s,"subscriptions":[%s]}' % (encode_json(record)[:-1], b",".join(self._written()))
+
+    def _written(self) -> Iterator[bytes]:
+        """Its subscriptions as they stand in its record, some at a time."""
+        left = iter(self.subscriptions.values())
+        while some := [
+            [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
+             s.options.retain_handling, s.identifier]
+            for s in islice(left, _AT_ONCE)
+        ]:  # fmt: skip
+            yield encode_json(some)[1:-1]
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:

@@ -353,8 +353,8 @@ class Ownership:
         if context.sessions.get(session.client_id) is not session:
             return False
         owner = {"owner": to, "epoch": session.epoch + 1}
-        record = session.to_record(context.now) | owner | {"came": self.moves.given(session, to)}
-        context.batch.replace(SESSIONS, session.key, encode_json(record))
+        came = {"came": self.moves.given(session, to)}
+        context.batch.replace(SESSIONS, session.key, session.to_record(context.now, owner | came))
         if session.will is not None:
             delay = max(0.0, session.will_at - context.now)
             will = will_record(session, session.will, delay) | owner

@@ -10,7 +10,7 @@ from broker_harness import Harness
 from gateway.app.api.set_aside import has_session, is_retained
 from gateway.broker.publish.retained import Retained
 from gateway.session.publication import Publication
-from gateway.session.record import encode_json, encode_publication, key_of
+from gateway.session.record import encode_publication, key_of
 from gateway.session.registry import Registry
 from gateway.session.session import Session
 
@@ -35,7 +35,7 @@ def sessions() -> Looked:
 
 
 def record(client: str) -> bytes:
-    return encode_json(Session(client, 5).to_record(0.0))
+    return Session(client, 5).to_record(0.0, {})
 
 
 def test_a_session_is_found_by_the_client_of_its_record(sessions: Looked) -> None:

@@ -354,9 +354,9 @@ def records(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     whole = Session.to_record
 
-    def counted(session: Session, now: float) -> dict[str, Any]:
+    def counted(session: Session, now: float, owner: dict[str, Any]) -> bytes:
         made.append(session.client_id)
-        return whole(session, now)
+        return whole(session, now, owner)
 
     monkeypatch.setattr(Session, "to_record", counted)
     return made
