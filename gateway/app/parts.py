@@ -175,10 +175,9 @@ class Parts:
 
     def declare_names(self) -> None:
         """The closed label sets of the metrics: listeners, rules, the queue manager."""
-        rules = [route.rule.name for route in self.table.routes] + [rule.name for rule in self.table.outbound]
         listeners = [listener.name for listener in self.settings.listeners]
         managers = (self.queue_manager.name, *self.settings.targets)
-        self.counters.declare(Names(tuple(listeners), tuple(dict.fromkeys(rules)), managers))
+        self.counters.declare(Names(tuple(listeners), self.table.names, managers))
 
     # -- the queue manager --
 

@@ -335,7 +335,7 @@ class Engine:
     def use(self, table: Table) -> None:
         """New rules, between two batches."""
         self.router.use(table)
-        self.parking.use(policies_of(table))
+        self.parking.use(policies_of(table, self.parking.rules()))
         if isinstance(self.queue_manager, KeepsOpen):
             self.queue_manager.close_objects()  # a queue that no rule names any more can be deleted
 

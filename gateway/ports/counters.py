@@ -282,6 +282,7 @@ CATALOGUE: tuple[Metric, ...] = (
 )  # fmt: skip
 """Everything on /metrics (beside the process's own series), in the order it is shown."""
 
+_LABELS = frozenset(label for metric in CATALOGUE for label in metric.labels)
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in CATALOGUE}
 
 
@@ -304,10 +305,9 @@ class Names:
 
     def with_series(self, label: Label) -> tuple[object, ...]:
         """Those that have a series of their own from the start, and what the other rules share, if there are others."""
-        values = self.values(label)
-        if label is not ROUTE or len(values) <= MAX_ROUTES:
-            return values
-        return *values[: MAX_ROUTES - 1], NO_ROUTE, OTHER_ROUTE
+        if label is not ROUTE or len(self.routes) < MAX_ROUTES:
+            return self.values(label)
+        return *self.routes[: MAX_ROUTES - 1], NO_ROUTE, OTHER_ROUTE
 
 
 class Counters:
@@ -375,17 +375,26 @@ class Counters:
         self.tls_handshakes: dict[tuple[str, HandshakeResult], int] = _Counts()
         self.log_events: dict[Level, int] = _Counts()
         self.log_suppressed: dict[Level, int] = _Counts()
-        self.names = Names()
-        self.declare(names or Names())
+        self.names = names or Names()
+        self._touch({})
 
     def declare(self, names: Names) -> None:
-        """Create what is missing for these names: at start, and after a reload (what was counted stays)."""
-        self.names = names
+        """Create what is missing for these names, after a reload (what was counted stays)."""
+        before, self.names = self.names, names
+        self._touch({label: set(before.with_series(label)) for label in _LABELS})
+
+    def _touch(self, there: Mapping[Label, set[object]]) -> None:
+        """Create the series with a value that is not there yet."""
+        values = {label: self.names.with_series(label) for label in _LABELS}
+        fresh = {label: [one for one in values[label] if one not in there.get(label, ())] for label in _LABELS}
         for metric in CATALOGUE:
             family = getattr(self, metric.name, None)
-            if isinstance(family, _Counts | _Histograms):
-                for values in product(*map(names.with_series, metric.labels)):
-                    family.touch(values if len(values) > 1 else values[0])
+            if not isinstance(family, _Counts | _Histograms):
+                continue
+            every = [values[label] for label in metric.labels]
+            for at, label in enumerate(metric.labels):
+                for found in product(*every[:at], fresh[label], *every[at + 1 :]):
+                    family.touch(found if len(found) > 1 else found[0])
 
     def series(self, metric: Metric) -> Mapping[Any, Any]:
         """One counter or histogram with all its series: numbers or `Histogram`s by tuples of label values."""

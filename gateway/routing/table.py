@@ -74,6 +74,7 @@ class Table:
         "empty",
         "gateway",
         "hidden_by",
+        "names",
         "outbound",
         "own_queues",
         "queues",
@@ -85,6 +86,9 @@ class Table:
         """The name by which this gateway recognises its own publications."""
         self.routes = [_compile(rule, gateway if mappings.to_mqtt else "") for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
+        names = [*(rule.name for rule in mappings.to_mq), *(rule.name for rule in mappings.to_mqtt)]
+        self.names = tuple(dict.fromkeys(names))
+        """Of all rules, which a reload does not look at one by one in its turn."""
         own = {rule.spec.queue for rule in mappings.to_mq if not rule.spec.queue_manager}
         own |= {rule.spec.queue for rule in mappings.to_mqtt if not rule.targets}
         others = {rule.spec.queue for rule in mappings.to_mq if rule.spec.queue_manager}

@@ -20,6 +20,8 @@ def emptied_files(before: Settings, table: Table, now: Settings, fresh: Table) -
     findings = []
     if now.source is not None and before.values_of(now.source) and now.was_empty:
         findings.append(emptied(now.source, "settings", "`{}` if the defaults are meant"))
+    if not fresh.empty:
+        return findings
     rules = [route.rule.file for route in table.routes] + [rule.file for rule in table.outbound]
     used = set(rules)
     findings += [

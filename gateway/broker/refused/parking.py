@@ -66,6 +66,15 @@ class Parking:
         for first in self.waiting.values():
             yield from _chain(first)
 
+    def rules(self) -> set[str]:
+        """Those of which something waits."""
+        found = set[str]()
+        for parked in self._all():
+            found.add(parked.policy.rule)
+            for one in parked.batch.destinations.values():
+                found.update(policy.rule for _, policy in one.policies)
+        return found
+
     def use(self, policies: Mapping[str, Policy]) -> None:
         """New rules: what waits is dealt with by what its rule says now, from the next attempt on. That of a rule that
         is gone stays as it was."""

@@ -44,6 +44,23 @@ def test_a_reload_adds_series_and_keeps_counts() -> None:
     assert "pressure" in counters.route_matched
 
 
+def test_a_reload_touches_the_series_of_new_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be tens of thousands, and everybody waits."""
+    routes = tuple(f"r{number}" for number in range(c.MAX_ROUTES - 1))
+    counters, touched, touch = c.Counters(c.Names(("plain",), routes)), list[object](), c._Counts.touch
+    monkeypatch.setattr(c._Counts, "touch", lambda counts, key: touched.append(key) or touch(counts, key))
+    counters.declare(c.Names(("plain",), (*routes,)))
+    assert not touched
+    counters.declare(c.Names(("plain",), ("new", *routes[1:])))
+    assert touched
+    assert all(key == "new" or "new" in key for key in touched)
+    fresh = c.Counters(c.Names(("plain",), ("new", *routes)))
+    for metric in counted():
+        if metric.kind == "counter" and metric.labels and metric.name != "mqtt_packets":
+            there = {key for key in fresh.series(metric) if c.OTHER_ROUTE not in key}
+            assert there <= set(counters.series(metric))
+
+
 def test_an_undeclared_name_counts_from_nothing() -> None:
     counters = c.Counters()
     counters.messages_dropped["new", "expired"] += 3
