@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -40,7 +40,10 @@ with what was not read yet."""
 ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
 """Gauges that show 0 for every label value with nothing to count: no connections is not 'no data'."""
 
+Series = tuple[Any, ...]
+"""What a family is given of one: its labels, and its value."""
 SERIES_IN_A_STEP = 100
+_STEP = Family("step", "", "untyped")
 FAMILIES: dict[str, Callable[..., Any]] = {
     "gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily,
 }  # fmt: skip
@@ -112,6 +115,9 @@ def render(registry: CollectorRegistry, accept: str = "") -> Generator[None, Non
     encode, content_type = choose_encoder(accept)
     texts, before = list[bytes](), ""
     for family in registry.collect():
+        if family is _STEP:
+            yield
+            continue
         text = encode(_Only(family)).removesuffix(_END)
         texts.append(text if family.name != before else text.split(b"\n", _HEAD_LINES)[_HEAD_LINES])
         before = family.name
@@ -151,12 +157,13 @@ class _Catalogue(Collector):
         self._gauges = gauges
 
     def collect(self) -> Iterable[Family]:
+        """_STEP where much has been read of which no series is known yet."""
         for metric in CATALOGUE:
             series = self._gauge(metric) if metric.kind == "gauge" else self._counted(metric)
             if series is not None:
                 yield from _families(metric, series)
 
-    def _gauge(self, metric: Metric) -> Iterator[tuple[Any, ...]] | None:
+    def _gauge(self, metric: Metric) -> Iterator[Series | None] | None:
         read: Read | None = getattr(self._gauges, metric.name)
         if read is None:
             return None
@@ -174,7 +181,7 @@ class _Catalogue(Collector):
             }
         return _folded(metric, _tupled(values).items(), self._counters)
 
-    def _counted(self, metric: Metric) -> Iterator[tuple[Any, ...]]:
+    def _counted(self, metric: Metric) -> Iterator[Series | None]:
         series = self._counters.series(metric)
         if metric.kind == "counter":
             return _folded(metric, series.items(), self._counters)
@@ -182,18 +189,28 @@ class _Catalogue(Collector):
         return (([str(part) for part in key], list(value.cumulative()), value.total) for key, value in there)
 
 
-def _families(metric: Metric, series: Iterator[tuple[Any, ...]]) -> Iterator[Family]:
+def _families(metric: Metric, series: Iterable[Series | None]) -> Iterator[Family]:
     """So many series in each; one at least, which says that there is such a metric."""
-    name, labels = PREFIX + metric.name, [label.name for label in metric.labels]
-    some = list(islice(series, SERIES_IN_A_STEP))
-    while True:
-        family = FAMILIES[metric.kind](name, metric.text, labels=labels)
-        for one in some:
-            family.add_metric(*one)
-        yield family
-        some = list(islice(series, SERIES_IN_A_STEP))
-        if not some:
-            return
+    some, shown = list[Series](), False
+    for one in series:
+        if one is None:
+            yield _STEP
+            continue
+        some.append(one)
+        if len(some) == SERIES_IN_A_STEP:
+            yield _family(metric, some)
+            some, shown = [], True
+    if some or not shown:
+        yield _family(metric, some)
+
+
+def _family(metric: Metric, some: list[Series]) -> Family:
+    names = [label.name for label in metric.labels]
+    family = FAMILIES[metric.kind](PREFIX + metric.name, metric.text, labels=names)
+    for one in some:
+        family.add_metric(*one)
+    made: Family = family
+    return made
 
 
 def _whole(series: Iterator[tuple[LabelValues, float]]) -> Iterator[tuple[LabelValues, float]]:
@@ -206,16 +223,16 @@ def _tupled(values: Mapping[Any, float]) -> dict[LabelValues, float]:
     return {key if isinstance(key, tuple) else (key,): value for key, value in values.items()}
 
 
-def _folded(
-    metric: Metric, series: Iterable[tuple[LabelValues, float]], counters: Counters
-) -> Iterator[tuple[list[str], float]]:
+def _folded(metric: Metric, series: Iterable[tuple[LabelValues, float]], counters: Counters) -> Iterator[Series | None]:
     """Series as text, values outside their closed set added up as `other` and routes beyond the limit as `_other`."""
     allowed = [_allowed(label, counters) for label in metric.labels]
     if all(known is None for known, _ in allowed):  # none is shown as another: there may be ten thousand
         yield from (([str(part) for part in key], value) for key, value in series)
         return
     sums: dict[tuple[str, ...], float] = {}
-    for key, value in series:
+    for number, (key, value) in enumerate(series):
+        if number % SERIES_IN_A_STEP == SERIES_IN_A_STEP - 1:
+            yield None
         labels = tuple(
             str(part) if known is None or part in known else other
             for part, (known, other) in zip(key, allowed, strict=True)

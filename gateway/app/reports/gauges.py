@@ -15,6 +15,7 @@ from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
 from gateway.ports.state_queues import SET_ASIDE
 from gateway.queue_manager.inspection import Inspection
+from gateway.routing.table import Table
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
@@ -23,7 +24,7 @@ _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 Values = dict[tuple[object, ...], float]
 Series = Iterator[tuple[tuple[str, ...], float]]
-"""Of queues, of which there may be ten thousand: each is asked at its step."""
+"""Of queues and rules, of which there may be ten thousand: each is looked at in its step."""
 
 
 def gauges_of(parts: Parts) -> Gauges:
@@ -141,19 +142,31 @@ def _dead_letters(parts: Parts) -> Values:
     return {(name,): float(depth)} if depth is not None else {}
 
 
-def _held(parts: Parts) -> Values:
+def _held(parts: Parts) -> Series:
     waiting = parts.engine.parking.held()
-    return {(route,): float(waiting[str(route)]) for route in parts.counters.names.values(ROUTE)}
+    for route in parts.counters.names.values(ROUTE):
+        yield (str(route),), float(waiting[str(route)])
 
 
-def _routes(parts: Parts) -> Values:
-    name = parts.queue_manager.name
-    into = [(route.rule.spec, route.rule.queue_manager.text) for route in parts.table.routes]
-    out = [(rule.spec, manager) for rule in parts.table.outbound for manager in rule.targets or (name,)]
-    return {
-        **{(one.name, manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one, manager in into},
-        **{(one.name, manager, one.queue or one.transmission_queue or "", "out"): 1.0 for one, manager in out},
-    }
+def _routes(parts: Parts) -> Series:
+    name, told = parts.queue_manager.name, set[tuple[str, ...]]()
+    for series in chain(_routes_in(parts.table, name), _routes_out(parts.table, name)):
+        if series not in told:
+            told.add(series)
+            yield series, 1.0
+
+
+def _routes_in(table: Table, name: str) -> Iterator[tuple[str, ...]]:
+    for route in table.routes:
+        one = route.rule.spec
+        yield one.name, route.rule.queue_manager.text or name, one.queue or one.mq_topic or "", "in"
+
+
+def _routes_out(table: Table, name: str) -> Iterator[tuple[str, ...]]:
+    for rule in table.outbound:
+        one = rule.spec
+        for manager in rule.targets or (name,):
+            yield one.name, manager, one.queue or one.transmission_queue or "", "out"
 
 
 def _room(parts: Parts, part: int) -> Values:

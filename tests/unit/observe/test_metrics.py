@@ -158,6 +158,25 @@ def test_what_is_asked_for_one_after_the_other_is_asked_for_in_its_step() -> Non
     assert most <= metrics.SERIES_IN_A_STEP
 
 
+def test_what_is_added_up_is_read_in_steps() -> None:
+    """Ten thousand rules, of which five hundred have a series."""
+    read: list[int] = []
+
+    def held() -> Iterator[tuple[tuple[str, ...], float]]:
+        for number in range(1000):
+            read.append(number)
+            yield (f"r{number}",), 1.0
+
+    counters = Counters(Names(routes=tuple(f"r{number}" for number in range(1000))))
+    before, most = 0, 0
+    for _ in metrics.render(metrics.registry_of(counters, metrics.Gauges(messages_held=held))):
+        before, most = len(read), max(most, len(read) - before)
+    assert most <= metrics.SERIES_IN_A_STEP
+    shown = scrape(counters, metrics.Gauges(messages_held=held))
+    assert shown[of("mqgate_messages_held", route="r7")] == 1
+    assert shown[of("mqgate_messages_held", route="_other")] == 1000 - (MAX_ROUTES - 1)
+
+
 def test_a_gauge_that_fails_half_way_shows_what_it_has_read() -> None:
     def depths() -> Iterator[tuple[tuple[str, ...], float]]:
         yield ("Q",), 1.0
