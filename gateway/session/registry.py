@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
@@ -13,6 +13,8 @@ from gateway.session.due import Due
 from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import NEVER, Session
 
+PARTS = 256
+"""In which sessions are kept: of a hundred thousand each has a few hundred."""
 _FLAGS = 2
 """Bytes of a stored record up to its flags."""
 
@@ -57,12 +59,13 @@ class Ending:
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_asking", "_due", "_sessions", "_staged_key", "by_listener", "ending")
+    __slots__ = ("_asking", "_due", "_parts", "_staged_key", "by_listener", "ending")
 
     def __init__(self, staged_key: bytes = b"") -> None:
         self._staged_key = staged_key
         """The key under which all sessions stage; empty: each has its own."""
-        self._sessions: dict[str, Session] = {}
+        self._parts: list[dict[str, Session]] = [{} for _ in range(PARTS)]
+        """By client identifier, in the part that its hash says."""
         self.by_listener: Counter[str] = Counter()
         """The number of sessions whose client connected last through each listener."""
         self._due = Due(self._is_current)
@@ -72,14 +75,21 @@ class Registry:
         """Connections that ask for a session, and of whom it is not known yet whether they may: in order."""
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return sum(map(len, self._parts))
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(self._sessions.values())
+        return chain.from_iterable(self.portions())
+
+    def portions(self) -> Iterator[list[Session]]:
+        """All of them, some at a time, while others come and go: to copy a table of a hundred thousand takes long."""
+        return (list(part.values()) for part in self._parts)
 
     def get(self, client_id: str) -> Session | None:
         """The session of a client, connected or not."""
-        return self._sessions.get(client_id)
+        return self._part(client_id).get(client_id)
+
+    def _part(self, client_id: str) -> dict[str, Session]:
+        return self._parts[hash(client_id) % PARTS]
 
     def asks(self, connection: Connection) -> None:
         """A client has sent CONNECT, and it is to be found out who it is."""
@@ -103,7 +113,7 @@ class Registry:
     def add(self, session: Session) -> None:
         """Add a session."""
         session.staged_key = self._staged_key or session.key
-        self._sessions[session.client_id] = session
+        self._part(session.client_id)[session.client_id] = session
         self.by_listener[session.listener] += 1
 
     def move(self, session: Session, listener: str) -> None:
@@ -114,8 +124,8 @@ class Registry:
 
     def remove(self, session: Session) -> None:
         """Remove a session, unless another one has taken its place."""
-        if self._sessions.get(session.client_id) is session:
-            del self._sessions[session.client_id]
+        if self.get(session.client_id) is session:
+            del self._part(session.client_id)[session.client_id]
             self.by_listener[session.listener] -= 1
 
     def watch(self, session: Session, now: float) -> None:
@@ -131,13 +141,13 @@ class Registry:
 
     def _is_current(self, due: float, client_id: str) -> bool:
         """A client that comes and goes leaves a time with each of its connections."""
-        session = self._sessions.get(client_id)
+        session = self.get(client_id)
         return session is not None and due in (session.ends_at, session.will_at)
 
     def due(self, now: float) -> Iterator[Session]:
         """Sessions without a connection of which something is due, one after the other: what comes of the one may
         concern the next."""
         for client_id in self._due.over(now):
-            session = self._sessions.get(client_id)
+            session = self.get(client_id)
             if session is not None and session.connection is None:
                 yield session

@@ -17,8 +17,6 @@ from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
 from gateway.session.staged_run import StagedRun
 
-LOOKED_AT = 500
-"""Sessions in each step of a list."""
 PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -59,9 +57,8 @@ class ClientViews:
 
         def steps() -> Iterator[None]:
             nonlocal total, page
-            sessions = list(self._engine.sessions)
-            for begin in range(0, len(sessions), LOOKED_AT):
-                names = [one.client_id for one in sessions[begin : begin + LOOKED_AT] if is_wanted(one)]
+            for some in self._engine.sessions.portions():
+                names = [one.client_id for one in some if is_wanted(one)]
                 total += len(names)
                 page = sorted([*page, *(name for name in names if name > after)])[: limit + 1]
                 yield

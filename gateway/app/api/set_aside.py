@@ -101,7 +101,7 @@ def has_session(sessions: Registry, key: bytes, data: bytes) -> bool:
     client = _whose(SESSIONS, data)
     if key_of(client) == key:
         return sessions.get(client) is not None
-    return any(session.key == key for session in list(sessions))  # perhaps in another thread
+    return any(session.key == key for session in sessions)  # perhaps in another thread
 
 
 def is_retained(retained: Retained, key: bytes, data: bytes) -> bool:

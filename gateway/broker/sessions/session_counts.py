@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 from gateway.broker.context import Context
 
-LOOKED_AT = 500
-"""Sessions in each step."""
-
 
 class SessionCounts:
     """The numbers that were counted last."""
@@ -26,13 +23,15 @@ class SessionCounts:
     def steps(self) -> Iterator[None]:
         """Count anew."""
         context = self._context
-        connected = out = arriving = 0
-        sessions = list(context.sessions)
-        for begin in range(0, len(sessions), LOOKED_AT):
-            for session in sessions[begin : begin + LOOKED_AT]:
-                connected += session.connection is not None
+        sessions = connected = out = arriving = 0
+        for some in context.sessions.portions():
+            sessions += len(some)
+            for session in some:
+                connection = session.connection
                 out += len(session.outflow.inflight)
                 arriving += len(session.inbound)
+                if connection is not None:
+                    connected += 1
+                    arriving += connection.inbound_pending + connection.uncompleted
             yield
-        arriving += sum(one.inbound_pending + one.uncompleted for one in context.connections)
-        self.sessions, self.connected, self.out, self.arriving = len(sessions), connected, out, arriving
+        self.sessions, self.connected, self.out, self.arriving = sessions, connected, out, arriving

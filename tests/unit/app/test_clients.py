@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from broker_harness import Harness
 
-from gateway.app.api import clients
 from gateway.app.api.clients import ClientViews
 from gateway.broker.slices import SLICE_SECONDS
 from gateway.net.calls import Call, Later
@@ -19,8 +18,7 @@ COUNT = 1000
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Harness:
-    monkeypatch.setattr(clients, "LOOKED_AT", 10)
+def bench() -> Harness:
     found = Harness()
     for number in range(COUNT):
         found.engine.sessions.add(Session(f"s{number * 7 % COUNT:03}", 5))

@@ -8,8 +8,8 @@ from typing import Any
 
 from broker_harness import Harness
 
-from gateway.broker.sessions.connect import SHORT
-from gateway.broker.sessions.session_counts import LOOKED_AT, SessionCounts
+from gateway.broker.sessions.connect import LOOKED_AT, SHORT
+from gateway.broker.sessions.session_counts import SessionCounts
 from gateway.broker.slices import SLICE_SECONDS
 from gateway.session.publication import Publication
 from gateway.session.session import Session
