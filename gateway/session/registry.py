@@ -59,13 +59,14 @@ class Ending:
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_asking", "_due", "_parts", "_staged_key", "by_listener", "ending")
+    __slots__ = ("_asking", "_count", "_due", "_parts", "_staged_key", "by_listener", "ending")
 
     def __init__(self, staged_key: bytes = b"") -> None:
         self._staged_key = staged_key
         """The key under which all sessions stage; empty: each has its own."""
         self._parts: list[dict[str, Session]] = [{} for _ in range(PARTS)]
         """By client identifier, in the part that its hash says."""
+        self._count = 0
         self.by_listener: Counter[str] = Counter()
         """The number of sessions whose client connected last through each listener."""
         self._due = Due(self._is_current)
@@ -75,7 +76,7 @@ class Registry:
         """Connections that ask for a session, and of whom it is not known yet whether they may: in order."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return self._count
 
     def __iter__(self) -> Iterator[Session]:
         return chain.from_iterable(self.portions())
@@ -113,7 +114,9 @@ class Registry:
     def add(self, session: Session) -> None:
         """Add a session."""
         session.staged_key = self._staged_key or session.key
-        self._part(session.client_id)[session.client_id] = session
+        part = self._part(session.client_id)
+        self._count += session.client_id not in part
+        part[session.client_id] = session
         self.by_listener[session.listener] += 1
 
     def move(self, session: Session, listener: str) -> None:
@@ -126,6 +129,7 @@ class Registry:
         """Remove a session, unless another one has taken its place."""
         if self.get(session.client_id) is session:
             del self._part(session.client_id)[session.client_id]
+            self._count -= 1
             self.by_listener[session.listener] -= 1
 
     def watch(self, session: Session, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from gateway.mq import mqmd
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.properties import USER_PROPERTY, decode_publish
-from gateway.mqtt.topics import NOBODYS, SHARE_PREFIX, split_shared, topic_name_error
+from gateway.mqtt.topics import NOBODYS, SHARE_PREFIX, is_shared, split_shared, topic_name_error
 from gateway.ports.access import Access, Decisions
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.failure_policy import Policy
@@ -46,6 +47,8 @@ MOST_PLACES = 4000
 MOST_LINKED = 8
 """Queues that a publication goes to without being looked at."""
 _MAX_PLANS = 4096
+_AT_ONCE = 1000
+"""Filters of a session that are removed in the turn in which it ends."""
 _MAX_COUNTERS = 20_000
 _MOST_WALKED, _NEVER_WALKED = 256, [-1]
 _CACHED_LENGTH, _MAX_LEVEL = 1024, 64
@@ -378,8 +381,9 @@ class Router:
         return Shared(name_of(group), members, receiver)
 
     def may_receive(self, session: Session, topic: str) -> bool:
-        """Whether the access list lets a session receive a topic; asked again when the list changes."""
-        return self.access.may_receive(session.listener, session.client_id, session.user, topic)
+        """Whether the access list lets a session receive a topic; asked again when the list changes. What has ended
+        gets nothing, though its filters may be there for a moment yet."""
+        return not session.ended and self.access.may_receive(session.listener, session.client_id, session.user, topic)
 
     # -- subscriptions --
 
@@ -421,13 +425,22 @@ class Router:
             self.on_interest(filter_, -1)
 
     def unsubscribe_all(self, session: Session) -> None:
-        """Remove all subscriptions of a session."""
+        """Remove all subscriptions of a session; of one that has ended, and has very many, in slices."""
         for filter_ in session.subscriptions:
             self._changed(filter_)
         filters = list(self.subscriptions.of(session))
-        self.subscriptions.remove_all(session)
+        if session.ended and len(filters) > _AT_ONCE:
+            later = [one for one in filters if not is_shared(one)]
+            filters = [one for one in filters if is_shared(one)]  # what it has of these goes to the others now
+            self.context.slices.run(f"filters of {id(session)}", partial(self._remove_each, session, later))
+        for _ in self._remove_each(session, filters):
+            pass
+
+    def _remove_each(self, session: Session, filters: list[str]) -> Iterator[None]:
         for filter_ in filters:
+            self.subscriptions.remove(session, filter_)
             self.on_interest(filter_, -1)
+            yield
 
     def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
         """A client of another gateway subscribes."""

@@ -211,12 +211,12 @@ class Endings:
         """The session ends: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         context, batch = self.context, self.context.batch
         left = deque(self._unacknowledged(session))
+        session.ended, session.outflow.retained = True, None
         self.unsubscribe_all(session)
         context.sessions.remove(session)
         for token in session.staged_tokens.values():
             batch.take(STAGED, session.staged_key, token)
         self.staged_runs.ended(session)
-        session.ended, session.outflow.retained = True, None
         if session.durable:
             batch.replace(SESSIONS, session.key, None)
         if session.durable or session.stored:  # what was stored while it was durable is taken too

@@ -12,6 +12,7 @@ from broker_harness import Device, Harness
 from gateway.broker import context
 from gateway.broker.sessions import subscriptions
 from gateway.broker.sessions.subscriptions import PLACES, is_entangled
+from gateway.broker.slices import SLICE_SECONDS
 from gateway.mqtt import client
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
@@ -429,3 +430,32 @@ def test_one_commit_has_a_few_megabytes_of_subscriptions(bench: Harness, monkeyp
     assert engine.context.is_full
     bench.queues.commit()
     assert not engine.context.is_full
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_very_many_filters_of_a_session_that_ends_are_removed_in_slices(
+    durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody waits meanwhile. From the moment in which it ends it gets nothing by them."""
+    bench = Harness(max_subscriptions=5000)
+    router, device = bench.engine.router, bench.device(5, "s").connect(clean=not durable)
+    filters = [*(f"many/{number}" for number in range(3000)), "$share/g/shared"]
+    for begin in range(0, len(filters), 1000):
+        some = [p.Subscription(one, 1) for one in filters[begin : begin + 1000]]
+        device.send(client.encode_subscribe(5, p.Subscribe(1, some)))
+    other, publisher = bench.device(5, "o").connect(), bench.device(5, "one").connect()
+    other.subscribe("$share/g/shared", 1)
+    publisher.publish("many/2999", b"", 1, 1)
+    told: list[str] = []
+    monkeypatch.setattr(router, "on_interest", lambda filter_, by: told.append(filter_) if by < 0 else None)
+    looks = iter(range(1_000_000))
+    monkeypatch.setattr(bench.clock, "monotonic", lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 50)
+    device.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+    assert 0 < len(told) < 200
+    for number, topic in enumerate(("many/2999", "many/2998", "shared"), 2):
+        publisher.publish(topic, topic.encode(), 1, number)
+    assert not bench.queues.rows.get("MQGATE.OUT")
+    assert [packet[4] for packet in other.take() if packet[0] >> 4 == p.PUBLISH] == [b"shared"]
+    bench.advance(1.0)
+    assert sorted(told) == sorted(filters)
+    assert len(router.subscriptions) == 1
