@@ -31,10 +31,10 @@ from gateway.ports.counters import (
     Metric,
 )
 
-Read = Callable[[], float | Mapping[Any, float] | Iterator[tuple[LabelValues, float]]]
+Read = Callable[[], float | Mapping[Any, float] | Iterator[tuple[LabelValues, float] | None]]
 """A gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's order);
-where there are very many, one after the other, each read at its step. A gauge that raises is left out of that scrape,
-with what was not read yet."""
+where there are very many, one after the other, each read at its step (None: it has no number). A gauge that raises is
+left out of that scrape, with what was not read yet."""
 
 
 ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
@@ -213,7 +213,7 @@ def _family(metric: Metric, some: list[Series]) -> Family:
     return made
 
 
-def _whole(series: Iterator[tuple[LabelValues, float]]) -> Iterator[tuple[LabelValues, float]]:
+def _whole(series: Iterator[tuple[LabelValues, float] | None]) -> Iterator[tuple[LabelValues, float] | None]:
     """Up to where it raises."""
     with suppress(Exception):  # as in `_gauge`
         yield from series
@@ -223,16 +223,21 @@ def _tupled(values: Mapping[Any, float]) -> dict[LabelValues, float]:
     return {key if isinstance(key, tuple) else (key,): value for key, value in values.items()}
 
 
-def _folded(metric: Metric, series: Iterable[tuple[LabelValues, float]], counters: Counters) -> Iterator[Series | None]:
+def _folded(
+    metric: Metric, series: Iterable[tuple[LabelValues, float] | None], counters: Counters
+) -> Iterator[Series | None]:
     """Series as text, values outside their closed set added up as `other` and routes beyond the limit as `_other`."""
     allowed = [_allowed(label, counters) for label in metric.labels]
     if all(known is None for known, _ in allowed):  # none is shown as another: there may be ten thousand
-        yield from (([str(part) for part in key], value) for key, value in series)
+        yield from (one and ([str(part) for part in one[0]], one[1]) for one in series)
         return
     sums: dict[tuple[str, ...], float] = {}
-    for number, (key, value) in enumerate(series):
+    for number, one in enumerate(series):
         if number % SERIES_IN_A_STEP == SERIES_IN_A_STEP - 1:
             yield None
+        if one is None:
+            continue
+        key, value = one
         labels = tuple(
             str(part) if known is None or part in known else other
             for part, (known, other) in zip(key, allowed, strict=True)

@@ -23,7 +23,7 @@ _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
 Values = dict[tuple[object, ...], float]
-Series = Iterator[tuple[tuple[str, ...], float]]
+Series = Iterator[tuple[tuple[str, ...], float] | None]
 """Of queues and rules, of which there may be ten thousand: each is looked at in its step."""
 
 
@@ -108,16 +108,14 @@ def _session_limits(parts: Parts) -> Values:
 def _depths(parts: Parts) -> Series:
     for name in parts.named_queues():
         depth = parts.queue_status.depth(name)
-        if depth is not None:
-            yield (name,), float(depth)
+        yield None if depth is None else ((name,), float(depth))
 
 
 def _limits_of_queues(parts: Parts, part: int) -> Series:
     named = parts.named_queues()
     for name in chain(named, {parts.engine.context.dead_letter_queue} - named - {""}):
         limits = parts.queue_status.limits(name)
-        if limits is not None:
-            yield (name,), float(limits[part])
+        yield None if limits is None else ((name,), float(limits[part]))
 
 
 def _ages(parts: Parts) -> Series:

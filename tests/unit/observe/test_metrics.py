@@ -158,6 +158,23 @@ def test_what_is_asked_for_one_after_the_other_is_asked_for_in_its_step() -> Non
     assert most <= metrics.SERIES_IN_A_STEP
 
 
+def test_what_has_no_number_is_asked_for_in_steps_too() -> None:
+    """Ten thousand queues that nobody has defined."""
+    asked: list[int] = []
+
+    def depths() -> Iterator[tuple[tuple[str, ...], float] | None]:
+        for number in range(1000):
+            asked.append(number)
+            yield None if number < 999 else (("Q",), 1.0)
+
+    registry = metrics.registry_of(Counters(NAMES), metrics.Gauges(queue_depth=depths))
+    before, most = 0, 0
+    for _ in metrics.render(registry):
+        before, most = len(asked), max(most, len(asked) - before)
+    assert most <= metrics.SERIES_IN_A_STEP
+    assert scrape(Counters(NAMES), metrics.Gauges(queue_depth=depths))[of("mqgate_queue_depth", queue="Q")] == 1
+
+
 def test_what_is_added_up_is_read_in_steps() -> None:
     """Ten thousand rules, of which five hundred have a series."""
     read: list[int] = []
