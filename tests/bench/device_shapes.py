@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from delivering import answers_to
 from shapes import RULE, Window, World, now, shape, window
 
+from gateway.mq import constants as mq
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
+from gateway.ports.mqi import ObjectDescriptor, PutOptions
+from gateway.queue_manager.descriptor import default_descriptor
 from gateway.session.connection import Connection
 
 for _name, _queue in {
@@ -128,33 +132,129 @@ def _published(world: World, topics: list[str], qos: int = 1, retain: bool = Fal
     while True:
         world.feed([(publisher, chunk)])
         world.rest(1)
+        if qos == 2:
+            world.feed([(publisher, b"".join(b"\x62\x02" + at.to_bytes(2) for at in range(1, len(topics) + 1)))])
+            world.rest(1)
         publisher.link.take()
         yield len(topics)
 
 
-def _taken(subscribers: list[Connection], world: World) -> None:
+def _taken(subscribers: list[Connection], world: World) -> float:
+    """They acknowledge what they have got, until nothing more comes of that; how long the gateway takes for it."""
+    took = 0.0
     answers = [(one, b"".join(answers_to(one.link.take()))) for one in subscribers]
-    if any(data for _, data in answers):
-        world.feed([one for one in answers if one[1]])
+    while answers := [one for one in answers if one[1]]:
+        before = now()
+        world.feed(answers)
+        took += now() - before
+        answers = [(one, b"".join(answers_to(one.link.take()))) for one, _ in answers]
+    return took
 
 
-def subscribers(name: str, filter_of: Callable[[int], str], qos: int, clean: bool = True) -> None:
-    """Many subscribers of one topic."""
+def subscribers(
+    name: str, filter_of: Callable[[int], str], qos: int, clean: bool = True, published: int = 1, version: int = 4,
+    identifiers: int = 0,
+) -> None:  # fmt: skip
+    """Many subscribers of one topic; what they do themselves does not count. QoS and version -1: all of them.
+    `identifiers`: so many different ones."""
 
     @shape(f"subscribers: {name}, each copy", (625, 1250, 2500, 5000))
     def _(world: World, size: int) -> Iterator[int]:
-        subs = world.join([f"s{n}" for n in range(size)], clean=clean)
-        for number, one in enumerate(subs):
-            world.subscribe(one, [filter_of(number)], qos)
-        for count in _published(world, ["out/1"] * 4, 1):
-            _taken(subs, world)
+        subs = []
+        for number in range(size):
+            version_of = 3 + number % 3 if version < 0 else version
+            subs += world.join([f"s{number}"], clean=clean, version=version_of, expiry=0 if clean else 3600)
+            granted, identifier = number // 3 % 3 if qos < 0 else qos, number % identifiers + 1 if identifiers else 0
+            world.subscribe(subs[-1], [filter_of(number)], granted, version_of, identifier)
+        feeding = _published(world, ["out/1"] * 4, published)
+        while True:
+            before = now()
+            count = next(feeding)
+            world.own = now() - before + _taken(subs, world)
             yield count * size
 
 
 subscribers("QoS 0", lambda _: "out/#", 0)
 subscribers("QoS 1", lambda _: "out/#", 1)
 subscribers("QoS 1, durable", lambda _: "out/#", 1, clean=False)
+subscribers("QoS 0 of 2", lambda _: "out/#", 0, published=2)
+subscribers("QoS 1 of 2", lambda _: "out/#", 1, published=2)
+subscribers("QoS 2", lambda _: "out/#", 2, published=2)
+subscribers("QoS 2, durable", lambda _: "out/#", 2, clean=False, published=2)
+subscribers("mixed QoS and versions", lambda _: "out/#", -1, published=2, version=-1)
+subscribers("an identifier each", lambda _: "out/#", 1, published=2, version=5, identifiers=100_000)
 subscribers("shared in pairs", lambda n: f"$share/g{n // 2}/out/#", 1)
+
+
+def wills(name: str, topic: str) -> None:
+    """Clients that are lost together, with a will each that many subscribers get."""
+
+    @shape(f"subscribers: wills {name}, each copy", (625, 1250, 2500, 5000))
+    def _(world: World, size: int) -> Iterator[int]:
+        subs = world.join([f"s{n}" for n in range(size)])
+        for one in subs:
+            world.subscribe(one, ["out/#"], 1)
+        while True:
+            found = [
+                world.join([f"c{n}"], will=p.Will(topic.format(n), b"gone", 1, retain=False))[0] for n in range(16)
+            ]
+            before = now()
+            for gone in found:
+                world.engine.closed(gone)
+            world.rest()
+            world.own = now() - before + _taken(subs, world)
+            yield 16 * size
+
+
+wills("of one topic", "out/1")
+wills("of a topic each", "out/{}")
+
+
+@shape(
+    "subscribers: from a queue, each copy", (625, 1250, 2500, 5000),
+    lambda _: ("to_mqtt:\n  - {name: out, queue: A, topic: 'out/x', qos: 1}\n", ""),
+)  # fmt: skip
+def _(world: World, size: int) -> Iterator[int]:
+    subs = world.join([f"s{n}" for n in range(size)])
+    for one in subs:
+        world.subscribe(one, ["out/#"], 1)
+    program = world.program()
+    handle = program.open(ObjectDescriptor("A"), mq.MQOO_OUTPUT).handle
+    while True:
+        for _ in range(16):
+            program.put(handle, default_descriptor(persistence=1), PutOptions(mq.MQPMO_SYNCPOINT), b"12.5")
+        before = now()
+        program.commit()
+        world.rest()
+        world.own = now() - before + _taken(subs, world)
+        yield 16 * size
+
+
+def without(what: str, away: bool, packet: int = 0, **limits: int) -> None:
+    """Subscribers that get nothing: their clients take no packets of that size, or there is no room."""
+
+    def waiting(name: str, filter_: str, counted: bool) -> None:
+        @shape(f"{name}: {what}{', each copy' * counted}", (625, 1250, 2500, 5000))
+        def _(world: World, size: int) -> Iterator[int]:
+            subs = world.join([f"s{n}" for n in range(size)], version=5, clean=not away, expiry=3600, packet=packet)
+            for one in subs:
+                world.subscribe(one, [filter_], 1, 5)
+            for one in subs if away else ():
+                world.engine.closed(one)
+            world.rest()
+            world.engine.context.limits = replace(world.engine.context.limits, **limits)
+            for count in _published(world, ["out/" + "1" * 50] * 16, 1):
+                for one in subs:
+                    one.link.take()
+                yield count * (size if counted else 1)
+
+    waiting("subscribers", "out/#", True)
+    waiting("shared subscription", "$share/g/out/#", False)
+
+
+without("too large for them", away=False, packet=40)
+without("no room for any", away=True, max_queued=1)
+without("no room for all together", away=True, max_total_queued=1)
 
 
 @shape("shared subscription: members", (625, 1250, 2500, 5000))

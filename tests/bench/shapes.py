@@ -80,8 +80,9 @@ class World(Inside):
             self.longest, self.doing = took, str(getattr(call, "__qualname__", call))
 
     def join(
-        self, names: list[str], *, version: int = 4, clean: bool = True, will: p.Will | None = None, expiry: int = 0
-    ) -> list[Connection]:
+        self, names: list[str], *, version: int = 4, clean: bool = True, will: p.Will | None = None, expiry: int = 0,
+        packet: int = 0,
+    ) -> list[Connection]:  # fmt: skip
         """Clients that come together."""
         found = []
         for name in names:
@@ -90,6 +91,8 @@ class World(Inside):
             wanted = client.connect(version, name, clean_start=clean, will=will)
             if expiry:
                 wanted.properties[prop.SESSION_EXPIRY_INTERVAL] = expiry
+            if packet:
+                wanted.properties[prop.MAXIMUM_PACKET_SIZE] = packet
             self.engine.received_each([(connection, client.encode_connect(wanted))])
             found.append(connection)
         self.rest()
@@ -108,10 +111,13 @@ class World(Inside):
             self.settle()
             idle = 0 if before or waiting else idle + 1
 
-    def subscribe(self, connection: Connection, filters: list[str], qos: int = 0, version: int = 4) -> None:
+    def subscribe(
+        self, connection: Connection, filters: list[str], qos: int = 0, version: int = 4, identifier: int = 0
+    ) -> None:
         """Some at a time."""
+        named: Properties = {prop.SUBSCRIPTION_IDENTIFIER: [identifier]} if identifier else {}
         for at in range(0, len(filters), 1000):
-            wanted = p.Subscribe(1, [p.Subscription(one, qos) for one in filters[at : at + 1000]])
+            wanted = p.Subscribe(1, [p.Subscription(one, qos) for one in filters[at : at + 1000]], named)
             self.feed([(connection, client.encode_subscribe(version, wanted))])
 
     def program(self) -> MqiConnection:

@@ -55,13 +55,31 @@ class Run(NamedTuple):
     like: Publication
     payloads: list[bytes]
     size: int
+    likes: list[Publication] | None
+    """Where they are of several clients or topics, one for each."""
+    heads: dict[tuple[int, bool, tuple[int, ...]], list[bytes]]
+    """Heads of their stored copies then."""
 
 
-def run_of(publications: Sequence[Publication]) -> Run:
-    """Of publications of one client and topic, without properties."""
-    first, payloads = publications[0], [one.payload for one in publications]
-    like = Publication(first.topic, b"", first.qos, first.retain, client_id=first.client_id)
-    return Run(like, payloads, length_of(payloads))
+class Runs:
+    """Publications that the same filters match, without properties, as runs."""
+
+    __slots__ = ("_publications", "_runs")
+
+    def __init__(self, publications: Sequence[Publication]) -> None:
+        self._publications = publications
+        self._runs: dict[tuple[int, int], Run] = {}
+
+    def part(self, at: int, every: int) -> Run:
+        """Those that one gets who takes his turn with others; of one alone all of them."""
+        run = self._runs.get((at, every))
+        if run is None:
+            some = self._publications[at::every]
+            payloads = [one.payload for one in some]
+            likes = [Publication(one.topic, b"", one.qos, one.retain, client_id=one.client_id) for one in some]
+            differ = len({(one.client_id, one.topic) for one in likes}) > 1
+            run = self._runs[at, every] = Run(likes[0], payloads, length_of(payloads), likes if differ else None, {})
+        return run
 
 
 class Room:
@@ -232,18 +250,42 @@ class FanOut:
             return not self.context.stored.full(limits, session, size, count)
         return session.connection is not None and session.outflow.queued + count <= limits.max_queued
 
-    def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes) -> bool:
-        """Copies of all of these for one session; False, with nothing done, where it has no room for them."""
-        (like, payloads, size), session = run, receiver.session
+    def members_in_turn(self, group: Shared, count: int) -> list[Receiver]:
+        """Those of a shared subscription that take so many publications in turn, which it is then the turn of those
+        behind; nobody where each publication is to be looked at."""
+        chosen = self.turns.in_turn(group, count)
+        if chosen is None or any(one.session.outflow.max_packet <= MAX_REMAINING_LENGTH for one in chosen.members):
+            return []
+        self.turns.take(group, chosen.last)
+        return chosen.members
+
+    def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes, share: str = "") -> bool:
+        """Copies of all of these for one session; False, with nothing done, where it has no room for them, or each must
+        be by itself."""
+        (like, payloads, size, likes, _), session = run, receiver.session
         qos, retain = min(like.qos, receiver.qos), like.retain and receiver.retain_as_published
-        if qos and not self._has_room(session, len(payloads), size):
-            return False
-        copies = Copies(like, qos, receiver.sub_ids, payloads, retain=retain)
-        if qos:
-            self.copy_all(session, copies, size, prefixes)
-        else:
-            self.send_all_at_once(session, copies)
+        if not qos:
+            self.send_all_at_once(session, Copies(like, 0, receiver.sub_ids, payloads, share=share, retain=retain))
+            return True
+        if not self._has_room(session, len(payloads), size) or (likes is not None and qos == 2):
+            return False  # when they are released they have one topic and publisher
+        copies = Copies(like, qos, receiver.sub_ids, payloads, share=share, likes=likes, retain=retain)
+        heads = self._heads_of(run, copies) if likes is not None and session.durable else ()
+        self.copy_all(session, copies, size, prefixes, heads)
         return True
+
+    def _heads_of(self, run: Run, copies: Copies) -> list[bytes]:
+        """What copies of several clients are stored under."""
+        flags = SHARED if copies.share else 0
+        variant = copies.qos | flags, copies.retain, copies.sub_ids
+        heads = run.heads.get(variant)
+        if heads is None:
+            heads = [
+                self._prefix({}, like, copies.qos, copies.sub_ids, flags, retain=copies.retain)
+                for like in run.likes or ()
+            ]
+            run.heads[variant] = heads
+        return heads
 
     def copy_all(
         self, session: Session, copies: Copies, size: int, prefixes: Prefixes, heads: Sequence[bytes] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from collections import OrderedDict
 
 
+_LEAST_PACKET = 4
+"""Bytes of a PUBLISH beside topic and payload."""
 MOST_ASKED = 100
-"""Members without room in their windows of which one that is connected is looked for, to send a message of QoS 0."""
+"""Members without room in their windows of which one that is connected is looked for, to send a message of QoS 0; and
+members that are asked in vain before it is looked, at what is known of each at once, who is to be asked still."""
+Could = Callable[[Session], bool]
+"""Whether a member is to be asked at all."""
 
 
 class Chosen(NamedTuple):
@@ -52,13 +57,37 @@ class ShareTurns:
         if found:
             self.take(group, found[0].session)
             return found[0]
-        without: Receiver | None = None
-        for member, ring in self._with_room(group, publication):
+        found, without = self._fitting(islice(self._with_room(group, publication), MOST_ASKED), publication)
+        if len(without) == MOST_ASKED and (could := self._could(group, publication)):
+            found, _ = self._fitting(self._with_room(group, publication, could), publication)
+        return found[0] if found else without[0] if without else self._anybody(group)
+
+    def _fitting(
+        self, members: Iterable[tuple[Receiver, OrderedDict[Session, Any]]], publication: Publication
+    ) -> tuple[list[Receiver], list[Receiver]]:  # fmt: skip
+        """The first of these for which a publication is not too large, if there is one, and those before it."""
+        without: list[Receiver] = []
+        for member, ring in members:
             if self._fits(member, publication):
                 ring.move_to_end(member.session)
-                return member
-            without = without or member
-        return without or self._anybody(group)
+                return [member], without
+            without.append(member)
+        return [], without
+
+    def _could(self, group: Shared, publication: Publication, *, large: bool = False) -> Could | None:
+        """What tells of each member at once that it cannot get a publication: all sessions together have no room for
+        what would be stored for it, or, unless it may be too `large`, its client takes no packets of that size. None:
+        that is so of all."""
+        sharers, stored = group.sharers, self._context.stored
+        has_room = not publication.qos or stored.room(self._context.limits, len(publication.payload), 1)
+        least = 0 if large else _LEAST_PACKET + len(publication.topic) + len(publication.payload)
+
+        def could(session: Session) -> bool:
+            if not has_room and session.durable and sharers[session].qos:
+                return False
+            return session.connection is None or least <= session.outflow.max_packet
+
+        return could if any(map(could, sharers)) else None
 
     def is_full(self, group: Shared, publication: Publication) -> bool:
         """Whether a shared subscription has members and none of them has room."""
@@ -75,14 +104,17 @@ class ShareTurns:
         return member
 
     def _with_room(
-        self, group: Shared, publication: Publication
+        self, group: Shared, publication: Publication, could: Could | None = None
     ) -> Iterator[tuple[Receiver, OrderedDict[Session, Any]]]:  # fmt: skip
         """The members with room, and where each stands; those before the first are the last next time. Who has none is
         not asked again before it may have some, unless it is for less."""
-        size, sharers, rings = len(publication.payload), group.sharers, group.sharers.rings
+        size, sharers, rings, in_vain = len(publication.payload), group.sharers, group.sharers.rings, 0
         for ring in (rings.turns, rings.passed):
             for _ in range(len(ring) if publication.qos else min(len(ring), MOST_ASKED)):
                 session = next(iter(ring))
+                if could is not None and not could(session):
+                    ring.move_to_end(session)
+                    continue
                 member, full_from = group.member(session), None
                 if member is None or (not publication.qos and session.connection is None):
                     pass
@@ -96,6 +128,11 @@ class ShareTurns:
                     ring.move_to_end(session)
                 else:
                     session.be_full(sharers, full_from)
+                in_vain += 1
+                if in_vain == MOST_ASKED and could is None:
+                    could = self._could(group, publication, large=True)
+                    if could is None:
+                        return
         if not publication.qos or size < sharers.full_from:
             yield from self._with_room_for_less(group, publication)
 
@@ -115,15 +152,22 @@ class ShareTurns:
 
     def _able(self, group: Shared, count: int, publication: Publication | None = None) -> list[Receiver]:
         """So many that can take a message now, this one if it is known, from the one whose turn it is, or all."""
-        members, unable = list[Receiver](), list[Session]()
+        members, unable, in_vain, could = list[Receiver](), list[Session](), 0, None
         if group.is_nobodys:
             return members
         for session in group.sharers.rings.turns:
             if not session.can_take:
                 unable.append(session)
+            elif could is not None and not could(session):
+                pass
             elif (member := group.member(session)) and (publication is None or self._suits(member, publication)):
                 members.append(member)
                 if len(members) == count:
+                    break
+            elif publication is not None:
+                in_vain += 1
+                could = self._could(group, publication) if in_vain == MOST_ASKED else could
+                if in_vain >= MOST_ASKED and could is None:
                     break
         for session in unable:
             session.be_passed_over(group.sharers)

@@ -10,26 +10,27 @@ get it twice, as they may. What must come once (`promise`: QoS 2, wills, what a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gateway.broker.deliver.fan_out import Prefixes, Run, run_of
+from gateway.broker.deliver.alike import are_alike, length_alike, length_of_pubrel
+from gateway.broker.deliver.fan_out import Prefixes, Runs
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.route import Receiver, Route
-from gateway.broker.publish.router import name_of
+from gateway.broker.publish.router import MOST_PLACES, name_of
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.undo import Undo
-from gateway.errors import NewerState, ProtocolError
-from gateway.mqtt.packets import V5
-from gateway.mqtt.primitives import decode_varint
+from gateway.errors import NewerState
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT, OUT
 from gateway.routing.filters import Interest, Members, Subscriptions, merged
 from gateway.session.connection import ONLINE, Publisher
+from gateway.session.publication import Publication
 from gateway.session.record import SHARED, STORED_IDS, encode_prefix, encode_publication
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from gateway.broker.publish.router import Router
     from gateway.broker.put_off import PutOff
     from gateway.session.connection import Connection
-    from gateway.session.publication import Publication
     from gateway.session.session import Session
 
     Entries = Sequence[tuple[str, Members[Session]]]
@@ -55,6 +55,8 @@ MOST_JOINED, MOST_JOINED_BYTES = 15, 256 << 10
 """Publications that go with another one of their publisher, and bytes of them."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
+_Receiving = Callable[["Session", str, str], "Receiver | None"]
+"""As what a session gets a publication of a client on a topic."""
 Over = Callable[[int], None]
 """Called with how many subscribers had no room."""
 
@@ -73,33 +75,36 @@ class _Under:
     """Held until it is over."""
     over: Over
     steps: Iterator[int]
-    """One after the other: so many copies, -1 no room for one, 0 neither, but it took time."""
+    """One after the other, how many copies that was, with those there was no room for; 0: it took time all the same."""
     promise: Promise | None = None
     copies: int = 0
     missed: int = 0
     route: Route | None = None
-    """Of one that is not stored."""
+    """Of one that a device publishes."""
     elsewhere: Collection[str] = ()
     """The shared subscriptions that other gateways serve."""
     others: list[_Under] = field(default_factory=list)
-    """What its publisher has sent behind it that is like it, and goes with it."""
+    """What came behind it that is like it, and goes with it."""
     is_begun: bool = False
     served: set[Session | str] | None = None
     """Who has a copy, and the shared subscriptions that do, from the moment in which other gateways have it: sessions
     come and go between them. None where there are no others."""
     prefixes: Prefixes = field(default_factory=dict)
-    run: Run | None = None
-    """It and those that go with it, if some do."""
+    runs: Runs = field(default_factory=lambda: Runs([]))
+    """It and those that go with it."""
 
     @property
     def every(self) -> list[_Under]:
-        """It and those that go with it."""
+        """With those that go with it."""
         return [self, *self.others]
 
-    def step(self, *, copied: bool) -> int:
-        """One more has its copy, or no room for it."""
-        self.missed += not copied
-        return 1 if copied else -1
+    def step(self, *, copied: bool, of: int = 1) -> int:
+        """One more has its copies, or no room for them."""
+        if copied:
+            self.copies += of
+        else:
+            self.missed += of
+        return of
 
 
 class Wide:
@@ -140,15 +145,21 @@ class Wide:
 
     def promise(
         self, publication: Publication, rule: str = "_none", connection: Connection | None = None,
-        over: Over = _nothing,
+        over: Over = _nothing, route: Route | None = None,
     ) -> None:  # fmt: skip
         """Store a publication with the open batch, and copy it when that is committed; everybody gets it once."""
-        if connection is not None:
-            self.put_off.hold(connection)
+        batch, joined = self.context.batch, self._joined
         self._number += 1
         promise = Promise(self._number, publication, rule)
-        promise.store(self.context.batch)
-        self.context.batch.after.append(partial(self._keep, promise, connection, over))
+        promise.store(batch)
+        under = self._under(promise, connection, over, route)
+        if joined is not None and joined.connection is connection:
+            joined.others.append(under)
+            batch.undone_by(joined.others.remove, under)
+            return
+        if connection is not None:
+            self.put_off.hold(connection)
+        batch.after.append(partial(self._add, under))
 
     def recover(self, count: dict[str, int]) -> None:
         """Go on with what is stored."""
@@ -163,10 +174,12 @@ class Wide:
     def _restore(self, key: bytes, stored: Stored, place: bytes) -> None:
         promise = restored_promise(key, stored, place)
         self._number = max(self._number, promise.number)
-        self._keep(promise, None, _nothing)
+        self._add(self._under(promise, None, _nothing, None))
 
-    def _keep(self, promise: Promise, connection: Connection | None, over: Over) -> None:
-        self._add(_Under(promise.publication, promise.rule, connection, over, self._promised(promise), promise))
+    def _under(self, promise: Promise, connection: Connection | None, over: Over, route: Route | None) -> _Under:
+        under = _Under(promise.publication, promise.rule, connection, over, iter(()), promise, route=route)
+        under.steps = self._promised(under, promise)
+        return under
 
     def _add(self, under: _Under) -> None:
         self._waiting.append(under)
@@ -187,26 +200,48 @@ class Wide:
             under.is_begun = True
             self._join(under)
         if self._copied(under) if under.promise is None else self._kept(under, under.promise):
-            self._waiting.popleft()
-            self._bytes -= len(under.publication.payload)
-            if under.connection is not None:
-                self.put_off.let_go(under.connection)
+            self._remove(0)
+            self._let_go(under.every)
         if self._waiting:
             context.batch.after.append(self._later)
         context.flush()
 
+    def _remove(self, at: int) -> _Under:
+        under = self._waiting[at]
+        del self._waiting[at]
+        self._bytes -= len(under.publication.payload)
+        return under
+
+    def _let_go(self, unders: list[_Under]) -> None:
+        """These are over: go on with their publishers, unless there is more of them that waits."""
+        done = {under.connection for under in unders}
+        for connection in done - {under.connection for under in self._waiting}:
+            if connection is not None:
+                self.put_off.let_go(connection)
+
     def _join(self, under: _Under) -> None:
-        """Take in what the publisher has sent behind a publication and is like it but for a payload that is no longer:
-        whoever gets a copy of one gets one of each. None of it may be refused, as its answer comes after theirs."""
-        connection, route, publication = under.connection, under.route, under.publication
-        if connection is None or route is None or publication.properties or publication.expires:
+        """Have what comes behind a publication and is like it go with it: whoever gets a copy gets one of each."""
+        publication = under.publication
+        if publication.properties or publication.expires:
             return
-        left = MOST_JOINED_BYTES
+        if under.connection is not None and under.route is not None:
+            self._join_of_publisher(under, under.connection, under.route)
+        if under.promise is not None:
+            self._join_waiting(under, under.promise)
+
+    def _join_of_publisher(self, under: _Under, connection: Connection, route: Route) -> None:
+        """Take in what the publisher has sent behind it. None of it may be refused, as its answer comes after theirs:
+        at QoS 0 and 1 no payload may be longer; what is released by PUBREL has been taken already."""
+        publication, left = under.publication, MOST_JOINED_BYTES
+        if under.promise is None:
+            length_of = partial(length_alike, publication, connection.version)
+        else:
+            length_of = partial(length_of_pubrel, publication, connection.session.inbound)
 
         def take(packet: bytes) -> bool:
             nonlocal left
             left -= len(packet)
-            is_refusing = self.is_full or self.context.storage_full is not None
+            is_refusing = under.promise is None and (self.is_full or self.context.storage_full is not None)
             if left < 0 or len(under.others) >= MOST_JOINED or is_refusing or not self._is_valid(connection, route):
                 return False
             self.packet(connection, packet)
@@ -214,9 +249,44 @@ class Wide:
 
         self._joined = under
         try:
-            self.put_off.take_alike(connection, partial(_length_alike, publication, connection.version), take)
+            self.put_off.take_alike(connection, length_of, take)
         finally:
             self._joined = None
+
+    def _join_waiting(self, under: _Under, promise: Promise) -> None:
+        """Have those go with it that are next, whoever has published them, and have come as far."""
+        left = MOST_JOINED_BYTES
+        while len(under.others) < MOST_JOINED and len(self._waiting) > 1:
+            other = self._waiting[1]
+            left -= len(other.publication.payload)
+            if (
+                left < 0
+                or other.promise is None
+                or (other.promise.place, other.rule) != (promise.place, under.rule)
+                or not are_alike(under.publication, other.publication)
+            ):
+                return
+            under.others.append(self._remove(1))
+
+    def _part(self, under: _Under, at: int = 0) -> None:
+        """Have those that went with a publication, from one on, come behind it."""
+        for other in reversed(under.others[at:]):
+            self._waiting.insert(1, other)
+            self._bytes += len(other.publication.payload)
+        del under.others[at:]
+
+    def _part_unlike(self, under: _Under, topic: str, entries: Entries) -> Iterator[int]:
+        """Keep those whose topics are matched by the same filters, up to the first that is not."""
+        filters, known = {filter_ for filter_, _ in entries}, {topic}
+        for at, other in enumerate(under.others):
+            topic = other.publication.topic.decode()
+            if topic not in known:
+                found = self.router.subscriptions.entries_among(topic, MOST_PLACES)
+                if found is None or {filter_ for filter_, _ in found} != filters:
+                    self._part(under, at)
+                    return
+                known.add(topic)
+                yield 0
 
     def _is_valid(self, connection: Connection, route: Route) -> bool:
         """Whether a route is what it was."""
@@ -251,41 +321,53 @@ class Wide:
 
         def work() -> None:
             ended.append(self._slice(under))
-            if ended[0]:
-                promise.drop(batch)
-            else:
-                promise.note(batch)
+            for one in [each.promise for each in under.every if each.promise is not None]:  # some may have parted
+                one.place = promise.place
+                if ended[0]:
+                    one.drop(batch)
+                else:
+                    one.note(batch)
 
         if promise.careful:
             whole = partial(_aside_of_promise, promise)
             return not context.set_aside.run("publication", under.publication.client_id, work, whole) or ended[0]
-        before, undo = (promise.place, under.copies, under.missed), Undo(batch)
+        place, copies, undo = promise.place, under.copies, Undo(batch)
+        missed = [(one, one.missed) for one in under.every]
         try:
             work()
         except Exception:  # noqa: BLE001 -- it is met again, and then known
             undo.take_back(context.batch)
-            promise.careful, promise.reached = True, promise.place
-            promise.place, under.copies, under.missed = before
-            under.steps = self._promised(promise)
+            reached, under.copies = promise.place, copies
+            for one, count in missed:
+                one.missed = count
+            for one in under.every:
+                self._be_careful(one, place, reached)
+                one.is_begun = True  # each by itself
+            self._part(under)
             return False
         undo.keep()
         return ended[0]
+
+    def _be_careful(self, under: _Under, place: bytes, reached: bytes) -> None:
+        """Go on from a place with each copy as a unit; a copy beyond that has met a defect."""
+        promise = under.promise
+        if promise is not None:
+            promise.careful, promise.place, promise.reached = True, place, reached
+            under.steps = self._promised(under, promise)
 
     def _slice(self, under: _Under) -> bool:
         """True when it is over."""
         monotonic, made = self.context.scheduler.monotonic, 0
         until = monotonic() + SLICE_SECONDS
-        for number, copied in enumerate(under.steps):
-            made += abs(copied)
-            under.copies += max(copied, 0)
-            under.missed += copied < 0 and under.promise is not None
+        for number, copies in enumerate(under.steps):
+            made += copies
             if made >= MOST_AT_ONCE or (not number % 8 and monotonic() > until):
                 return False
-        if under.copies:
-            self.context.counters.mqtt_publish_sent[under.rule, under.publication.qos] += under.copies
-        under.over(under.missed)
-        for other in under.others:
-            other.over(other.missed)
+        copies = sum(one.copies for one in under.every)
+        if copies:
+            self.context.counters.mqtt_publish_sent[under.rule, under.publication.qos] += copies
+        for one in under.every:
+            one.over(one.missed)
         return True
 
     # -- who gets it --
@@ -296,39 +378,34 @@ class Wide:
             self.router.find_elsewhere(route)
         for one in under.every:
             one.elsewhere = self.fan_out.forward(route, one.publication) if route.forwarded else ()
-        if under.others:
-            under.run = run_of([one.publication for one in under.every])
+        under.runs = Runs([one.publication for one in under.every])
         served = under.served = None if self.promises else set()
-        entries, interests, receiver = yield from self._gathered(route, under.publication)
+        entries, interests, receiver = yield from self._gathered(route)
+        publisher = under.publication.client_id
         for session in interests:
-            found = receiver(session) if not served or session not in served else None
-            if found is None:
-                yield 0
-            else:
-                yield from self._copies(under, found)
+            found = None if served and session in served else receiver(session, publisher, route.topic)
+            yield 0 if found is None else self._copies(under, found)
         for name in _groups_of(entries):
             shared = self._group(name, route.topic) if not served or name not in served else None
-            if shared is None:
-                yield 0
-            else:
-                yield from self._copies_of_group(under, shared)
+            yield 0 if shared is None else self._copies_of_group(under, shared)
 
-    def _copies(self, under: _Under, receiver: Receiver) -> Sequence[int]:
+    def _copies(self, under: _Under, receiver: Receiver) -> int:
         """For one session."""
         if under.served is not None:
             under.served.add(receiver.session)
-        if under.run is not None and self.fan_out.copy_run(receiver, under.run, under.prefixes):
-            return (len(under.every),)
-        copy, prefixes = self.fan_out.copy, under.prefixes
-        return [one.step(copied=copy(receiver, one.publication, prefixes)) for one in under.every]
+        if under.others and self.fan_out.copy_run(receiver, under.runs.part(0, 1), under.prefixes):
+            return under.step(copied=True, of=len(under.every))
+        return sum(self._copy(one, b"", receiver, under.prefixes) for one in under.every)
 
-    def _copies_of_group(self, under: _Under, shared: Shared) -> Sequence[int]:
+    def _copies_of_group(self, under: _Under, shared: Shared) -> int:
         """For one shared subscription, of what no other gateway has for it."""
         if under.served is not None:
             under.served.add(shared.name)
-        copy, prefixes = self.fan_out.copy_to_member, under.prefixes
-        here = [one for one in under.every if shared.name not in one.elsewhere]
-        return [one.step(copied=copy(shared, one.publication, prefixes)) for one in here] or (0,)
+        every, prefixes = under.every, under.prefixes
+        here = [one for one in every if shared.name not in one.elsewhere]
+        if len(here) == len(every):
+            return self._copy_to_members(under, b"", shared, under.runs, [prefixes] * len(every))
+        return sum(self._copy_to_member(one, b"", shared, prefixes) for one in here)
 
     # -- sessions of several gateways --
 
@@ -348,68 +425,99 @@ class Wide:
         for filter_, interest in self.router.subscriptions.of(session).items():
             alone.add(session, filter_, interest)
         matched = alone.match(topic)
-        copied: list[int] = []
         if matched.direct and session not in under.served:
             found = self._receiver(under.publication.client_id, session, list(matched.direct.values()), topic)
-            copied += () if found is None else self._copies(under, found)
+            if found is not None:
+                self._copies(under, found)
         for name in map(name_of, matched.groups):
             shared = self._group(name, topic) if name not in under.served else None
             if shared is not None and len(shared.sharers) == 1:
-                copied += self._copies_of_group(under, shared)
-        under.copies += sum(one for one in copied if one > 0)
+                self._copies_of_group(under, shared)
 
-    def _promised(self, promise: Promise) -> Iterator[int]:
-        """Of one that is stored, from its place on."""
+    def _promised(self, under: _Under, promise: Promise) -> Iterator[int]:
+        """Of one that is stored, and those that go with it, from its place on."""
         publication, begin = promise.publication, promise.place
-        route, prefixes = Route(publication.topic.decode(), publication.topic, publication.first), Prefixes()
+        route = Route(publication.topic.decode(), publication.topic, publication.first)
         self.router.find_receivers(route, Publisher("", publication.client_id, None, 5), may_be_wide=True)
-        entries, interests, receiver = yield from self._gathered(route, publication)
-        some: list[list[Session]] = [[] for _ in range(256)]  # sorted one by one, as all together take long
-        for number, session in enumerate(interests):
-            some[session.key[0]].append(session)
-            if not number % LOOKED_AT:
+        entries, interests, receiver = yield from self._gathered(route)
+        yield from self._part_unlike(under, route.topic, entries)
+        every = under.every
+        runs, prefixes = Runs([one.publication for one in every]), [Prefixes() for _ in every]
+        run, topics = runs.part(0, 1), [one.publication.topic.decode() for one in every]
+        publishers = {one.publication.client_id for one in every}
+        others = set(topics) - {route.topic}
+        for session in _in_order(interests):
+            place = place_of_session(session.key) if session is not None else b""
+            if session is None or place <= begin:
                 yield 0
-        for sessions in some:
-            for session in sorted(sessions, key=_KEY):
-                place = place_of_session(session.key)
-                found = receiver(session) if place > begin else None
-                if found is None:
-                    yield 0
-                    continue
-                copied = self._copy(promise, place, found, prefixes)
-                promise.place = place
-                yield copied
+                continue
+            found = receiver(session, publication.client_id, route.topic)
+            is_alike = len(publishers) == 1 or session.client_id not in publishers
+            if others and is_alike:
+                is_alike = all(self.router.may_receive(session, topic) for topic in others)
+            if found and is_alike and under.others and self.fan_out.copy_run(found, run, prefixes[0]):
+                made = under.step(copied=True, of=len(every))
+            else:
+                made = 0
+                for one, topic, heads in zip(every, topics, prefixes, strict=True):
+                    if not is_alike:
+                        found = receiver(session, one.publication.client_id, topic)
+                    made += self._copy(one, place, found, heads) if found else 0
+            promise.place = place
+            yield made
         for name in sorted(_groups_of(entries)):
             place = place_of_group(name)
             shared = self._group(name, route.topic) if place > begin else None
-            member = None if shared is None else self.fan_out.turns.choose(shared, publication)
-            if shared is None or member is None:
+            if shared is None:
                 yield 0
                 continue
-            copied = self._copy(promise, place, member, prefixes, shared.name)
+            if others:  # members have rights of their own for each
+                groups = [self._group(name, topic) or shared for topic in topics]
+                made = sum(map(self._copy_to_member, every, repeat(place), groups, prefixes))
+            else:
+                made = self._copy_to_members(under, place, shared, runs, prefixes)
             promise.place = place
-            yield copied
+            yield made
 
-    def _copy(
-        self, promise: Promise, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = ""
+    def _copy_to_members(
+        self, under: _Under, place: bytes, group: Shared, runs: Runs, prefixes: Sequence[Prefixes]
     ) -> int:  # fmt: skip
+        """A copy of each for a member of a shared subscription: one run for each member, where these are several."""
+        every, made = under.every, 0
+        members = self.fan_out.members_in_turn(group, len(every)) if under.others else []
+        ways = len(members) or 1
+        for at, member in enumerate(members):
+            if self.fan_out.copy_run(member, runs.part(at, ways), prefixes[0], group.name):
+                made += under.step(copied=True, of=len(every[at::ways]))
+            else:
+                made += sum(self._copy_to_member(one, place, group, {}) for one in every[at::ways])
+        if not members:
+            made = sum(map(self._copy_to_member, every, repeat(place), repeat(group), prefixes))
+        return made
+
+    def _copy_to_member(self, under: _Under, place: bytes, group: Shared, prefixes: Prefixes) -> int:
+        """One copy for the member whose turn it is."""
+        member = self.fan_out.turns.choose(group, under.publication)
+        return 0 if member is None else self._copy(under, place, member, prefixes, group.name)
+
+    def _copy(self, under: _Under, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = "") -> int:
         """One copy."""
-        publication, session = promise.publication, receiver.session
-        if not promise.careful:
-            return 1 if self.fan_out.copy(receiver, publication, prefixes, share) else -1
+        promise, publication, session = under.promise, under.publication, receiver.session
+        if promise is None or not promise.careful:
+            return under.step(copied=self.fan_out.copy(receiver, publication, prefixes, share))
         if not min(publication.qos, receiver.qos) and place <= promise.reached:
-            return 1  # it has gone already
+            return under.step(copied=True)  # it has gone already
         done: list[bool] = []
         aside = partial(_aside_of_copy, receiver, publication, share)
         self.context.set_aside.run(
             "stored", session.client_id, lambda: done.append(self.fan_out.copy(receiver, publication, {}, share)),
             aside if session.durable and min(publication.qos, receiver.qos) else None,
         )  # fmt: skip
-        return (1 if done[0] else -1) if done else 0
+        return under.step(copied=done[0]) if done else 0
 
     def _gathered(
-        self, route: Route, publication: Publication
-    ) -> Generator[int, None, tuple[Entries, dict[Session, list[Interest]], Callable[[Session], Receiver | None]]]:
+        self, route: Route
+    ) -> Generator[int, None, tuple[Entries, dict[Session, list[Interest]], _Receiving]]:
         """What matches a topic, who has subscribed to that, and as what each of them gets a publication."""
         version, changes = route.changes[0], route.changes
         entries: list[tuple[str, Members[Session]]] = []
@@ -427,10 +535,10 @@ class Wide:
                     yield 0
         filters = [filter_ for filter_, _ in entries]
 
-        def receiver(session: Session) -> Receiver | None:
+        def receiver(session: Session, publisher: str, topic: str) -> Receiver | None:
             if session.ended or (changes[0] != version and not self._still(session, filters)):
                 return None
-            return self._receiver(publication.client_id, session, interests[session], route.topic)
+            return self._receiver(publisher, session, interests[session], topic)
 
         return entries, interests, receiver
 
@@ -454,24 +562,15 @@ class Wide:
         return None if group is None else self.router.shared(group, topic)
 
 
-def _length_alike(publication: Publication, version: int, data: bytearray, at: int) -> int:
-    """How long a whole packet is that has a publication like this one, and no properties; 0: there is none."""
-    if not data.startswith(publication.first.to_bytes(1, "big"), at):
-        return 0
-    try:
-        length, begin = decode_varint(bytes(data[at : at + 5]), 1)
-    except ProtocolError:
-        return 0
-    named = len(publication.topic).to_bytes(2, "big") + publication.topic
-    end, block = at + begin + length, at + begin + len(named) + 2 * (publication.qos > 0)
-    if (
-        end > len(data)
-        or not data.startswith(named, at + begin)
-        or (version == V5 and data[block : block + 1] != b"\0")
-    ):
-        return 0
-    payload = end - block - (version == V5)
-    return end - at if 0 <= payload <= len(publication.payload) else 0
+def _in_order(sessions: Iterable[Session]) -> Iterator[Session | None]:
+    """Sessions by their keys, sorted one by one, as all together take long; None: that has taken time."""
+    some: list[list[Session]] = [[] for _ in range(256)]
+    for number, session in enumerate(sessions):
+        some[session.key[0]].append(session)
+        if not number % LOOKED_AT:
+            yield None
+    for alike in some:
+        yield from sorted(alike, key=_KEY)
 
 
 def _groups_of(entries: Entries) -> list[str]:

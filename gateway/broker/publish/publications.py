@@ -240,7 +240,7 @@ class Publications:
             context.batch.fanned[staged] = publication
         publication.promised = staged is not None
         if route.wide:
-            self.wide.promise(publication, connection=connection)
+            self.wide.promise(publication, connection=connection, route=route)
             return 0
         return self.fan_out.deliver(route, publication)
 

@@ -13,6 +13,7 @@ from gateway.broker.deliver import wide
 from gateway.broker.publish import router
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.mqtt.packets import Will
 from gateway.ports.state_queues import FAN_OUT, OUT, SET_ASIDE, WILLS
 from gateway.session.record import decode_publication
@@ -136,6 +137,141 @@ def test_after_a_kill_it_goes_on_where_it_was(bench: Slow, kind: str) -> None:
     assert len(places) > 4, "it was not killed in between"
 
 
+def released_together(sender: Device, many: list[tuple[bytes, bytes]]) -> None:
+    """Publications at QoS 2 whose PUBRELs are read in one go: topics, payloads."""
+    context = sender.bench.engine.context
+    for number, (topic, payload) in enumerate(many, 1):
+        sender.publish(topic.decode(), payload, 2, number)
+    context.until = context.until_strangers = float("inf")
+    sender.send(b"".join(b"\x62\x02" + number.to_bytes(2) for number in range(1, len(many) + 1)))
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize(("granted", "clean"), [(0, True), (1, True), (2, True), (1, False), (2, False)])
+def test_what_is_released_behind_it_and_is_like_it_goes_with_it(
+    bench: Slow, version: int, granted: int, clean: bool
+) -> None:
+    """Up to what is not like it."""
+    readers = [bench.device(5, f"reader-{one}").connect(clean=clean) for one in range(MANY)]
+    for one in readers:
+        one.subscribe("news/#", granted)
+    other = bench.device(5, "other").connect()
+    other.subscribe("narrow", 1)
+    sender = bench.device(version, "sender").connect()
+    for one in (*readers, other, sender):
+        one.take()
+    payloads = [b"%d" % number for number in range(30)]
+    released_together(sender, [*((b"news/a", one) for one in payloads), (b"narrow", b"x")])
+    turns = 0
+    while bench.later():
+        turns += 1
+        if turns < MANY // 2:
+            assert b"x" not in told(other)
+    copies = 30 * MANY
+    assert turns < copies // 7, "each by itself"
+    assert [told(one) for one in readers] == [payloads] * MANY
+    assert told(other) == [b"x"]
+    assert answers(sender, p.PUBCOMP) == list(range(1, 32))
+    assert bench.engine.counters.mqtt_publish_sent["_none", 2] == copies + 1
+    assert nothing_is_left(bench)
+    assert not bench.engine.put_off._waiting
+
+
+def test_what_goes_together_comes_once_wherever_it_is_killed() -> None:
+    """The client releases again what it has no PUBCOMP for."""
+    many, joined, whole = [(b"news/a", b"%d" % number) for number in range(4)], 0, False
+    for turns in range(60):
+        bench = Slow(MAPPING)
+        subscribed(bench, clean=False)
+        sender = bench.device(5, "sender").connect(clean=False)
+        sender.take()
+        released_together(sender, many)
+        until_over(bench, turns)
+        joined += len(bench.queues.rows.get(FAN_OUT, ())) > 2
+        whole, completed = nothing_is_left(bench), answers(sender, p.PUBCOMP)
+        bench.kill()
+        sender = bench.device(5, "sender").connect(clean=False)
+        for number in sorted({1, 2, 3, 4} - set(completed)):
+            sender.ack(p.PUBREL, number)
+        until_over(bench)
+        assert list(stored(bench).values()) == [[payload for _, payload in many]] * MANY
+        assert nothing_is_left(bench)
+        if whole:
+            break
+    assert whole
+    assert joined > 4, "it was not killed in between"
+
+
+@pytest.mark.parametrize("how", ["wills", "queue"])
+def test_those_that_are_next_and_are_like_it_go_with_it(bench: Slow, how: str) -> None:
+    """Whoever has published them."""
+    readers = subscribed(bench, 1)
+    payloads = [b"%d" % number for number in range(20)]
+    if how == "queue":
+        bench.queues.arrive("OUT.Q", *((mqmd.build(), payload) for payload in payloads))
+        bench.advance(0.25)
+    else:
+        dying = [bench.device(5, f"dying-{number}") for number in range(20)]
+        for one, payload in zip(dying, payloads, strict=True):
+            one.connect(will=Will("news/a", payload, 2, retain=False))
+        dying[-1].subscribe("news/#", 1, no_local=True)
+        for one in dying:
+            one.drop()
+    turns = 0
+    while bench.later():
+        turns += 1
+    assert turns < 20 * MANY // 7, "each by itself"
+    assert [told(one) for one in readers] == [payloads] * MANY
+    assert nothing_is_left(bench)
+
+
+def test_a_publisher_among_others_does_not_get_its_own(bench: Slow) -> None:
+    readers = subscribed(bench, 1)
+    for one in readers[:3]:
+        one.subscribe("news/#", 1, no_local=True)
+    for one in readers[:2]:
+        one.publish("news/a", one.client_id.encode(), 2, 1)
+    for one in readers[:2]:
+        bench.engine.context.until = float("inf")
+        one.ack(p.PUBREL, 1)
+    until_over(bench)
+    assert [told(one) for one in readers[:3]] == [[b"reader-1"], [b"reader-0"], [b"reader-0", b"reader-1"]]
+
+
+def test_a_defect_in_what_goes_together_has_each_come_by_itself(bench: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers, bench.defects = subscribed(bench, clean=False), []
+    online = bench.device(5, "online").connect()
+    online.subscribe("news/#", 0)
+    online.subscribe("narrow", 1)
+    online.take()
+    copy, copy_run = bench.engine.fan_out.copy, bench.engine.fan_out.copy_run
+
+    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
+        if publication.payload == b"2" and receiver.session.client_id == "reader-20":
+            raise ZeroDivisionError
+        return copy(receiver, publication, *rest)
+
+    def failing_run(receiver: Any, run: Any, *rest: Any) -> bool:
+        if b"2" in run.payloads and receiver.session.client_id == "reader-20":
+            raise ZeroDivisionError
+        return copy_run(receiver, run, *rest)
+
+    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
+    monkeypatch.setattr(bench.engine.fan_out, "copy_run", failing_run)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    released_together(sender, [(b"news/a", b"1"), (b"news/a", b"2"), (b"news/a", b"3"), (b"narrow", b"x")])
+    until_over(bench)
+    waiting = stored(bench)
+    assert waiting.pop(bench.engine.sessions.get(readers[20].client_id).key) == [b"1", b"3"]
+    assert list(waiting.values()) == [[b"1", b"2", b"3"]] * (MANY - 1)
+    assert told(online) == [b"1", b"2", b"3", b"x"], "once, in order, though a slice was done again"
+    assert len(bench.queues.rows[SET_ASIDE]) == 1
+    assert answers(sender, p.PUBCOMP) == [1, 2, 3, 4]
+    assert nothing_is_left(bench)
+    assert not bench.engine.put_off._waiting
+
+
 def test_the_next_message_of_a_queue_comes_behind_it(bench: Slow) -> None:
     readers = subscribed(bench)
     for number in range(1, 4):
@@ -214,3 +350,61 @@ def test_there_is_an_end_to_what_waits(bench: Slow, monkeypatch: pytest.MonkeyPa
     assert refused == [0x97, 0x97]
     until_over(bench)
     assert [len(told(one)) for one in readers] == [2] * MANY
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("clean", [True, False])
+def test_members_of_shared_subscriptions_take_what_goes_together_in_turn(bench: Slow, qos: int, clean: bool) -> None:
+    """What one of them cannot take goes to the other one."""
+    groups = []
+    for number in range(MANY):
+        pair = [bench.device(5, f"{name}-{number}") for name in ("one", "other")]
+        for at, device in enumerate(pair):
+            device.connect(clean=clean, properties={0x27: 200} if not number and not at else {})
+            device.subscribe(f"$share/g{number}/news/#", 2)
+            device.take()
+        groups.append(pair)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    payloads = [bytes(200)] + [b"%d" % number for number in range(9)]
+    if qos == 1:
+        bench.engine.context.until = float("inf")
+        sender.send(b"".join(
+            writer.encode_publish(5, b"news/a", payload, 1, packet_id=number)
+            for number, payload in enumerate(payloads, 1)
+        ))  # fmt: skip
+    else:
+        released_together(sender, [(b"news/a", payload) for payload in payloads])
+    until_over(bench)
+    first, *others = [[told(device) for device in pair] for pair in groups]
+    assert sorted(first[0] + first[1]) == sorted(payloads)
+    assert bytes(200) in first[1]
+    assert first[0]
+    for some in others:
+        assert sorted(some) == sorted([payloads[::2], payloads[1::2]])
+    assert bench.engine.counters.mqtt_publish_sent["_none", qos] == len(payloads) * MANY
+    assert nothing_is_left(bench)
+
+
+def test_wills_to_topics_that_the_same_filters_match_go_together(bench: Slow) -> None:
+    """What others match comes by itself, and everybody gets what he may, in order."""
+    readers = subscribed(bench, 1)
+    some = bench.device(5, "some").connect()
+    some.subscribe("news/2/x", 1)
+    some.take()
+    may = bench.engine.router.access.may_receive
+    bench.engine.router.access.may_receive = lambda *who: who[1:4:2] != ("reader-7", "news/5/x") and may(*who)
+    dying = [bench.device(5, f"dying-{number}") for number in range(8)]
+    for number, one in enumerate(dying):
+        one.connect(will=Will(f"news/{number}/x", b"%d" % number, 2, retain=False))
+    for one in dying:
+        one.drop()
+    turns = 0
+    while bench.later():
+        turns += 1
+    assert turns < 40, "each by itself"
+    everything = [b"%d" % number for number in range(8)]
+    assert told(readers.pop(7)) == [one for one in everything if one != b"5"]
+    assert [told(one) for one in readers] == [everything] * (MANY - 1)
+    assert told(some) == [b"2"]
+    assert nothing_is_left(bench)

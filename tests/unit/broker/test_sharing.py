@@ -9,6 +9,7 @@ import pytest
 from broker_harness import Harness
 from lanes import FORMS, lane
 
+from gateway.broker.deliver.share_turns import ShareTurns
 from gateway.broker.limits import StoredCount
 from gateway.broker.publish import router
 from gateway.broker.sessions.endings import GIVING_SECONDS
@@ -366,6 +367,53 @@ def test_members_without_room_are_not_asked_for_each_message(limits, asked_for_r
     sender.publish("a/1", b"12345678", 1, 222)
     assert reasons(sender) == [0]
     assert payloads(members[0]) == [b"12345678"]
+
+
+@pytest.mark.parametrize("stay", [0, 1, 300])
+def test_while_all_together_have_no_room_few_are_asked_for_each_message(stay, asked_for_room):
+    """Whoever needs none gets it, wherever he stands."""
+    bench = Harness(max_total_queued=5)
+    members = [member(bench, f"m{n}", clean=False) for n in range(600)]
+    for one in members[stay:]:
+        one.drop()
+    sender = bench.device(5, "sender").connect()
+    for number in range(1, 6):
+        sender.publish("a/1", b"x", 1, number)
+    assert reasons(sender) == [0] * 5
+    asked_for_room.clear()
+    for number in range(6, 16):
+        sender.publish("a/1", b"x", 1, number)
+    assert reasons(sender) == [QUOTA_EXCEEDED] * 10
+    assert len(asked_for_room) < 10 * 310
+    keeps_nothing = member(bench, "nothing")
+    sender.publish("a/1", b"y", 1, 16)
+    assert reasons(sender) == [0]
+    assert payloads(keeps_nothing) == [b"y"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_too_large_for_nearly_all_asks_few_and_finds_the_others(qos, monkeypatch):
+    bench, looked = Harness(), []
+    for number in range(600):
+        one = bench.device(5, f"m{number}").connect(properties={0x27: 50})
+        one.subscribe("$share/g/a/#", 1)
+    fits = ShareTurns._fits
+
+    def noted(self, receiver, publication):
+        looked.append(receiver)
+        return fits(self, receiver, publication)
+
+    monkeypatch.setattr(ShareTurns, "_fits", noted)
+    sender = bench.device(5, "sender").connect()
+    for number in range(1, 6):
+        sender.publish("a/1", bytes(100), qos, number * qos)
+    assert bench.engine.counters.messages_dropped["_none", "too_large"] == 5
+    assert len(looked) < 5 * 310
+    large = bench.device(5, "large").connect()
+    large.subscribe("$share/g/a/#", 1)
+    large.take()
+    sender.publish("a/1", bytes(100), qos, 6 * qos)
+    assert payloads(large) == [bytes(100)]
 
 
 def test_members_that_had_no_room_for_much_are_asked_whether_they_have_it_for_less():
