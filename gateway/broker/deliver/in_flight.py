@@ -55,6 +55,8 @@ class InFlight:
         self.context = context
         self.router = router
         self.reports = reports
+        self._rights_changed = self._rights_asked_for = 0
+        """How often the access list has changed, and for how many of these sessions are still asked about."""
 
     # -- sending --
 
@@ -183,9 +185,24 @@ class InFlight:
         """The access list has changed: routes are computed again, what waits in memory is asked about again, what is
         stored when it is fetched. What a connected client already has in flight takes its course."""
         self.router.touch()
-        for session in self.context.sessions:
-            self._check_rights_of(session)
+        for connection in self.context.connections:
+            if connection.session is not None:
+                self._check_rights_of(connection.session, away=False)
+        self._rights_changed += 1
+        self.context.slices.run(f"rights {self._rights_changed}", self._check_rights_of_those_away)
         self.context.flush()
+
+    def _check_rights_of_those_away(self) -> Iterator[None]:
+        """There may be a hundred thousand: who comes meanwhile is asked about when he does."""
+        self._rights_asked_for += 1
+        try:
+            for some in self.context.sessions.portions():
+                for session in some:
+                    if session.connection is None:
+                        self._check_rights_of(session, away=True)
+                yield
+        finally:
+            self._rights_asked_for -= 1
 
     def check_rights_of(self, client_id: str) -> None:
         """The same, where one client alone has other rights now. The caller sees to it that what is written goes
@@ -196,13 +213,13 @@ class InFlight:
         self.router.touch_filters(session.subscriptions)
         if session.connection is not None:
             session.connection.generation = VOID
-        self._check_rights_of(session)
+        self._check_rights_of(session, away=session.connection is None)
 
-    def _check_rights_of(self, session: Session) -> None:
+    def _check_rights_of(self, session: Session, *, away: bool) -> None:
         outflow = session.outflow
         if outflow.pending:
             outflow.wait(item for item in outflow.pending_items() if self._allowed(session, item))
-        if session.connection is None:
+        if away:
             for item in outflow.items():
                 if not item.released and not self._allowed(session, item):
                     del outflow.inflight[item.packet_id]
@@ -512,6 +529,8 @@ class InFlight:
         connection = session.connection
         if connection is None:
             return
+        if self._rights_asked_for:
+            self._check_rights_of(session, away=True)
         if session.outflow.inflight:
             work = partial(self._resumed, session, connection)
             self.context.slices.run(f"in flight {id(connection)}", work, AT_ONCE_SECONDS)

@@ -14,6 +14,7 @@ from gateway.mqtt import properties as prop
 from gateway.session.copies import Copies
 from gateway.session.outflow import MOST_IN_FLIGHT
 from gateway.session.publication import Publication
+from gateway.session.session import Session
 
 BLOCKS = [b"\x26\x00\x01a\x00\x01" + bytes((number,)) for number in b"1234"]
 
@@ -398,3 +399,38 @@ def test_at_qos_2_nothing_is_sent_under_another_identifier_than_it_is_stored_wit
         device.ack(p.PUBCOMP, number)
     assert delivered == [b"1", *payloads]
     assert (stored(bench), bench.engine.context.sessions.get("s").outflow.inflight) == (0, {})
+
+
+def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reload of the access list asks about a hundred thousand sessions. Who comes before it has come to him gets
+    nothing that he may not have any more."""
+    bench = Harness()
+    access, denied = bench.engine.router.access, False
+    access.may_receive = lambda *_: not denied
+    access.decisions = lambda *_: {}
+    reader = bench.device(5, "reader").connect(clean=False)
+    reader.subscribe("t", 1)
+    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
+    assert len(reader.connection.session.outflow.inflight) == 1
+    bench.engine.closed(reader.connection)
+    for number in range(5000):
+        bench.engine.sessions.add(Session(f"s{number}", 5))
+    asked: list[Session] = []
+    check = bench.engine.in_flight._check_rights_of
+
+    def counted(session: Session, *, away: bool) -> None:
+        asked.append(session)
+        check(session, away=away)
+
+    monkeypatch.setattr(bench.engine.in_flight, "_check_rights_of", counted)
+    looks = itertools.count()
+    bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4
+    denied = True
+    bench.engine.in_flight.check_rights()
+    assert 0 < len(asked) < 500
+    again = bench.device(5, "reader").connect(clean=False)
+    assert [packet for packet in again.take() if packet[0] >> 4 == p.PUBLISH] == []
+    bench.advance(1.0)
+    assert len({id(one) for one in asked}) == 5000 + 2
