@@ -174,12 +174,21 @@ class Subscriptions(Generic[S]):
 
     def remove_all(self, subscriber: S) -> int:
         """End every subscription of a subscriber. Returned is how many there were."""
+        filters = self.leave(subscriber)
+        for filter_ in filters:
+            self.detach(subscriber, filter_)
+        return len(filters)
+
+    def leave(self, subscriber: S) -> list[str]:
+        """It has no subscriptions any more, and does not come back. Each is matched until it is detached."""
         mine = self._by_subscriber.pop(subscriber, {})
-        for filter_ in mine:
-            self._detach(subscriber, *split_shared(filter_))
         self._count -= len(mine)
         self.version += bool(mine)
-        return len(mine)
+        return list(mine)
+
+    def detach(self, subscriber: S, filter: str) -> None:  # noqa: A002
+        """Have one not matched any more that it had when it left."""
+        self._detach(subscriber, *split_shared(filter))
 
     def _detach(self, subscriber: S, share: str, inner: str) -> None:
         levels = inner.split("/")

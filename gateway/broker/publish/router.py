@@ -428,7 +428,7 @@ class Router:
         """Remove all subscriptions of a session; of one that has ended, and has very many, in slices."""
         for filter_ in session.subscriptions:
             self._changed(filter_)
-        filters = list(self.subscriptions.of(session))
+        filters = self.subscriptions.leave(session)
         if session.ended and len(filters) > _AT_ONCE:
             later = [one for one in filters if not is_shared(one)]
             filters = [one for one in filters if is_shared(one)]  # what it has of these goes to the others now
@@ -438,7 +438,7 @@ class Router:
 
     def _remove_each(self, session: Session, filters: list[str]) -> Iterator[None]:
         for filter_ in filters:
-            self.subscriptions.remove(session, filter_)
+            self.subscriptions.detach(session, filter_)
             self.on_interest(filter_, -1)
             yield
 

@@ -459,3 +459,20 @@ def test_very_many_filters_of_a_session_that_ends_are_removed_in_slices(
     bench.advance(1.0)
     assert sorted(told) == sorted(filters)
     assert len(router.subscriptions) == 1
+
+
+def test_what_a_session_that_ended_had_counts_no_more_while_it_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client may come back at once with as many."""
+    bench = Harness(max_subscriptions=2000, max_total_subscriptions=2000)
+    filters = [p.Subscription(f"many/{number}", 1) for number in range(2000)]
+    bench.device(5, "s").connect().send(client.encode_subscribe(5, p.Subscribe(1, filters)))
+    looks = iter(range(1_000_000))
+    monkeypatch.setattr(bench.clock, "monotonic", lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 50)
+    again = bench.device(5, "s").connect()
+    assert not len(bench.engine.router.subscriptions)
+    again.send(client.encode_subscribe(5, p.Subscribe(1, filters)))
+    assert [{*reasons} for reasons in granted(again)] == [{1}]
+    bench.advance(1.0)
+    assert len(bench.engine.router.subscriptions) == len(filters)
+    again.publish("many/7", b"x", 0)
+    assert [packet[4] for packet in again.take() if packet[0] >> 4 == p.PUBLISH] == [b"x"]
