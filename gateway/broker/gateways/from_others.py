@@ -260,12 +260,16 @@ class FromOthers:
         """For sessions that had just moved on from a gateway that is no more. Some may have been at others that are no
         more either and whose sessions are still to be read here: those get it with what lies for these."""
         moves, unread = self.moves, sorted(self.moves.unread_here())
-        only = forwarded.client
-        some = [one for one in route.receivers if only in {"", one.session.client_id}]
-        theirs = [one for one in some if moves.had_left(one.session, forwarded)]
+        theirs = self._had_left(route, forwarded)
         self._deliver(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
         told = unread if len(unread) > 1 and moves.to_others.all_read(WHO_GETS_IT) else []
         moves.to_others.put(unread, forwarded._replace(whose=told))
+
+    def _had_left(self, route: Route, forwarded: Forwarded) -> list[Receiver]:
+        """Who had just moved on from a gateway that is no more; of what that had put aside for one session, this one
+        alone: the others got it there."""
+        some = [one for one in route.receivers if forwarded.client in {"", one.session.client_id}]
+        return [one for one in some if self.moves.had_left(one.session, forwarded)]
 
     def _again(self, token: Token) -> None:
         """What could not be handed over is to be read once more."""
@@ -385,8 +389,10 @@ class FromOthers:
         route = self._route(forwarded.publication)
         if forwarded.left and not forwarded.held:
             whose = forwarded.whose or [owner]
-            theirs = [one for one in route.receivers if self.moves.was_last_at(one.session, whose) == owner]
-            self._deliver(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
+            theirs = self._had_left(route, forwarded)
+            self._deliver(
+                route, forwarded, [one for one in theirs if self.moves.was_last_at(one.session, whose) == owner]
+            )
         elif forwarded.client and forwarded.groups:
             self._deliver(route, forwarded, groups=self._served(route, forwarded))
         elif forwarded.client:

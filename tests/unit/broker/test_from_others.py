@@ -9,9 +9,9 @@ from broker_harness import Device
 from several_brokers import Estate, Node
 
 from gateway.broker.gateways import from_others
-from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded
+from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, encode_forwarded
 from gateway.mqtt import packets as p
-from gateway.ports.batch import Stored
+from gateway.ports.batch import MQMD_LENGTH, Stored
 from gateway.ports.ownership import WHO_GETS_IT, forward_key
 from gateway.ports.state_queues import FORWARD
 from gateway.session.publication import Publication
@@ -135,3 +135,37 @@ def test_an_earlier_release_can_read_what_is_put_for_sessions_that_are_unread(
     told = unread if len(unread) > 1 and not are_early else []
     assert [key for key, _ in rows] == [forward_key(gateway) for gateway in unread]
     assert [one for _, one in rows] == [left._replace(publication=one.publication, whose=told) for _, one in rows]
+
+
+def test_what_was_put_aside_for_one_session_is_for_no_other_wherever_gateways_end() -> None:
+    """Both had moved on from the first when that was killed, and what it had put aside for the one lies unread at the
+    second, where they were last; the other got it at the first."""
+    estate = Estate()
+    first, second, heir = estate.start(), estate.start(), estate.start()
+    names = ("one", "other")
+    for name in names:
+        hears = at(first, name)
+        estate.settle(0.5)
+        hears.subscribe("news", 2)
+        estate.settle(0.5)
+    for name in names:
+        at(second, name)
+    for _ in range(10):
+        for node in (first, second):
+            while any([node.commit(), node.hear(), node.answer()]):
+                pass
+    estate.kill(first)
+    estate.condemn(first.instance, heir)
+    estate.kill(second)
+    aside = Forwarded(
+        Publication(b"news", b"x", 2, False), "d" * 24, 1, [first.instance], direct=True, client="one", epoch=1,
+        left=first.instance,
+    )  # fmt: skip
+    prefix, body = encode_forwarded(aside)
+    row = 0, forward_key(second.instance), bytes(MQMD_LENGTH), prefix + body
+    estate.rows.setdefault(FORWARD, {})[next(estate.tokens)] = row
+    devices = {name: at(heir, name) for name in names}
+    estate.condemn(second.instance, heir)
+    estate.settle()
+    assert {name: payloads(device.take()) for name, device in devices.items()} == {"one": [b"x"], "other": []}
+    assert not estate.rows[FORWARD]
