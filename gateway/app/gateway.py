@@ -124,9 +124,10 @@ class Gateway:
         """Take messages from queues to devices, as soon as it is known what devices at other gateways subscribe to."""
         parts, ownership = self.parts, self.parts.engine.ownership
         if ownership is None:
-            parts.consumers.start(parts.table)
+            parts.consumers.use(parts.table)
         else:
-            ownership.joining.when_over(lambda: parts.consumers.start(parts.table))
+            parts.consumers.know(parts.table)
+            ownership.joining.when_over(lambda: parts.consumers.use(parts.table))
 
     def _serve_programs(self) -> None:
         """Programs with the MQI library reach the embedded queue manager through a Unix socket."""

@@ -107,7 +107,7 @@ class Running:
         self.inside = Inside(Path(folder), SETTINGS, MAPPING, OBJECTS)
         engine = self.inside.engine
         table = read_table(load_settings(f"{folder}/settings.yaml", {}, {"listeners.0.port": 0}))
-        Consumers(engine.context, engine.handover).start(table)
+        Consumers(engine.context, engine.handover).use(table)
         self.subs = [self._connect(f"s{number}", clean=shape.clean) for number in range(shape.subs)]
         self.pubs = [self._connect(f"p{number}", clean=True) for number in range(shape.pubs)]
         properties = {prop.SUBSCRIPTION_IDENTIFIER: [shape.identifier]} if shape.identifier else {}

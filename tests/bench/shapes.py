@@ -70,7 +70,7 @@ class World(Inside):
             clock.soon = lambda call: soon(lambda: self._timed(call))  # type: ignore[method-assign]
         if "to_mqtt" in mapping:
             table = read_table(load_settings(f"{folder}/settings.yaml", {}, {"listeners.0.port": 0}))
-            Consumers(self.engine.context, self.engine.handover).start(table)
+            Consumers(self.engine.context, self.engine.handover).use(table)
 
     def _timed(self, call: Callable[[], None]) -> None:
         began = turn_now()

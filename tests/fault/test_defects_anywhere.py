@@ -61,7 +61,7 @@ class Bench(Harness):
             self.engine.context.dead_letter_queue = "DEAD.Q"
             self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.engine.recover()
-        self.consumers.start(table)
+        self.consumers.use(table)
         self.engine.flush()
 
 

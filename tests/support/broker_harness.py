@@ -333,9 +333,10 @@ class Harness:
         self.engine.recover()
         ownership = self.engine.ownership
         if ownership is None:
-            self.consumers.start(table)
+            self.consumers.use(table)
         else:
-            ownership.joining.when_over(lambda: self.consumers.start(table))
+            self.consumers.know(table)
+            ownership.joining.when_over(lambda: self.consumers.use(table))
         self.engine.flush()
 
     def join(self) -> None:

@@ -76,17 +76,14 @@ class Consumers:
         if isinstance(manager, TellsDefined):
             manager.tell_defined(self._defined)
 
-    def start(self, table: Table) -> None:
-        """Begin to consume what the rules name."""
-        self.handover.gateway = table.gateway
-        self.use(table)
-
-    def use(self, table: Table) -> None:
-        """The rules, at start and after a reload."""
-        self.handover.apart = frozenset(
+    def know(self, table: Table) -> tuple[dict[str, list[OutboundRule]], dict[tuple[str, Origin], list[OutboundRule]]]:
+        """What the rules say of messages that others pass on, which may come before anything is consumed here. Returned
+        are the rules by where they consume: from this queue manager, and from targets."""
+        handover = self.handover
+        handover.gateway = table.gateway
+        handover.apart = frozenset(
             rule.name for rule in table.outbound if "{gateway}" in (rule.spec.subscription or "")
         )
-        self._until = self.context.scheduler.monotonic() + _AT_ONCE_SECONDS
         wanted: dict[str, list[OutboundRule]] = {}
         elsewhere: dict[tuple[str, Origin], list[OutboundRule]] = {}
         for rule in table.outbound:
@@ -94,13 +91,19 @@ class Consumers:
                 elsewhere.setdefault((target, self._origin(rule)), []).append(rule)
             if not rule.targets:
                 wanted.setdefault(self._key(rule), []).append(rule)
+        all_rules = (*wanted.values(), *elsewhere.values())
+        handover.rules = {rule.spec.name: rules for rules in all_rules for rule in rules}
+        return wanted, elsewhere
+
+    def use(self, table: Table) -> None:
+        """Consume what the rules name, at start and after a reload."""
+        self._until = self.context.scheduler.monotonic() + _AT_ONCE_SECONDS
+        wanted, elsewhere = self.know(table)
         self._use_at_targets(elsewhere)
         back = [source for key, source in self.sources.items() if key in wanted and not source.active]
         for key, source in self.sources.items():
             source.active = key in wanted
             source.rules = wanted.get(key, [])
-        all_rules = (*wanted.values(), *elsewhere.values())
-        self.handover.rules = {rule.spec.name: rules for rules in all_rules for rule in rules}
         self._let_go()
         for key, rules in wanted.items():
             known = self.sources.get(key)

@@ -81,6 +81,23 @@ def connected_again(estate: Estate, node: Node) -> Device:
     return device
 
 
+def test_a_gateway_that_has_just_begun_passes_it_on(estate: Estate) -> None:
+    """It does not consume yet, as others have still to tell what their devices subscribe to."""
+    first, _, third = estate.nodes.values()
+    device = connected(estate, first)
+    fourth = estate.start(settle=False, mapping=MAPPING)
+    third.bench.engine.ownership.changed()
+    third.queues.arrive("CMD.Q", message("lamp"))
+    while third.commit() or third.answer():
+        third.turn()
+    for node in (third, fourth):
+        while node.look_ahead() or node.commit():
+            node.turn()
+    assert not fourth.bench.engine.ownership.joining.over
+    estate.settle(20.0)
+    assert (got(device), dead(estate)) == ([b"go"], [])
+
+
 def test_for_a_device_that_nobody_knows_it_is_dead_lettered_once_as_it_was(estate: Estate) -> None:
     estate.arrive("CMD.Q", *message("nobody", b"whole"))
     estate.settle(0.5)
