@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.bridge.segments import is_further
@@ -30,6 +31,7 @@ from gateway.session.connection import CLOSED, VOID, Connection
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination
     from gateway.broker.publish.router import Router
+    from gateway.session.session import Session
 
 MAX_ROWS = 20_000
 """The most waiting messages in all; beyond it nothing more is read."""
@@ -340,14 +342,18 @@ class Parking:
 
     # -- going --
 
+    def _completed(self, session: Session, packet_id: int) -> None:
+        """A client that is back and has released it again is told."""
+        again = session.end_release(packet_id)
+        if again is not None:
+            self.context.send(again, pubcomp(packet_id))
+
     def over(self, parked: Parked) -> None:
         """Send the acknowledgements that waited for it: all of it is committed, dead-lettered or dropped."""
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
-        for session, packet_id, _ in parked.released:
-            again = session.end_release(packet_id)
-            if again is not None:
-                self.context.send(again, pubcomp(packet_id))
+        for session, packet_id, _ in parked.released:  # a defect costs the one that meets it, not all who wait
+            self.context.set_aside.run("call", session.client_id, partial(self._completed, session, packet_id))
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor
