@@ -28,6 +28,7 @@ def length_alike(publication: Publication, version: int, data: bytearray, at: in
     end, block = at + begin + length, at + begin + len(named) + 2 * (publication.qos > 0)
     if (
         end > len(data)
+        or (publication.qos and data[block - 2 : block] == b"\0\0")  # that is no packet identifier
         or not data.startswith(named, at + begin)
         or (version == V5 and data[block : block + 1] != b"\0")
     ):

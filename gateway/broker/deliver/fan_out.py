@@ -250,14 +250,18 @@ class FanOut:
             return not self.context.stored.full(limits, session, size, count)
         return session.connection is not None and session.outflow.queued + count <= limits.max_queued
 
-    def members_in_turn(self, group: Shared, count: int) -> list[Receiver]:
-        """Those of a shared subscription that take so many publications in turn, which it is then the turn of those
-        behind; nobody where each publication is to be looked at."""
+    def members_in_turn(self, group: Shared, runs: Runs, count: int) -> list[tuple[Receiver, Run]]:
+        """Those of a shared subscription that take so many publications in turn, each with what it takes; then it is
+        the turn of those behind. Nobody where each publication is to be looked at, so that they stay in order."""
         chosen = self.turns.in_turn(group, count)
         if chosen is None or any(one.session.outflow.max_packet <= MAX_REMAINING_LENGTH for one in chosen.members):
             return []
+        members = [(one, runs.part(at, len(chosen.members))) for at, one in enumerate(chosen.members)]
+        wanted = [(one.session, len(run.payloads), run.size) for one, run in members if min(run.like.qos, one.qos)]
+        if not self.have_room(wanted) or any(not _can_be_run(one, run) for one, run in members):
+            return []
         self.turns.take(group, chosen.last)
-        return chosen.members
+        return members
 
     def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes, share: str = "") -> bool:
         """Copies of all of these for one session; False, with nothing done, where it has no room for them, or each must
@@ -267,8 +271,8 @@ class FanOut:
         if not qos:
             self.send_all_at_once(session, Copies(like, 0, receiver.sub_ids, payloads, share=share, retain=retain))
             return True
-        if not self._has_room(session, len(payloads), size) or (likes is not None and qos == 2):
-            return False  # when they are released they have one topic and publisher
+        if not self._has_room(session, len(payloads), size) or not _can_be_run(receiver, run):
+            return False
         copies = Copies(like, qos, receiver.sub_ids, payloads, share=share, likes=likes, retain=retain)
         heads = self._heads_of(run, copies) if likes is not None and session.durable else ()
         self.copy_all(session, copies, size, prefixes, heads)
@@ -536,3 +540,8 @@ class FanOut:
                 heads += [head] * len(some)
         copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None, retain=retain)
         self.copy_all(session, copies, total, {}, heads)
+
+
+def _can_be_run(receiver: Receiver, run: Run) -> bool:
+    """Whether one session gets these as one: when those at QoS 2 are released they have one topic and publisher."""
+    return run.likes is None or min(run.like.qos, receiver.qos) < 2

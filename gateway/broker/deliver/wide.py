@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.deliver.alike import are_alike, length_alike, length_of_pubrel
 from gateway.broker.deliver.fan_out import Prefixes, Runs
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
+from gateway.broker.publish.qos2 import size_of
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.publish.router import MOST_PLACES, name_of
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
@@ -52,7 +53,7 @@ MOST_AT_ONCE = 500
 MOST_WAITING, MOST_BYTES = 1000, 64 << 20
 """Publications that wait for those before them, and bytes of them; each client has one, but it may leave and come."""
 MOST_JOINED, MOST_JOINED_BYTES = 15, 256 << 10
-"""Publications that go with another one of their publisher, and bytes of them."""
+"""Publications that go with another one, and bytes of all of them."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
 _Receiving = Callable[["Session", str, str], "Receiver | None"]
@@ -97,6 +98,11 @@ class _Under:
     def every(self) -> list[_Under]:
         """With those that go with it."""
         return [self, *self.others]
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more with so many bytes may go with it."""
+        together = size + sum(len(one.publication.payload) for one in self.every)
+        return len(self.others) < MOST_JOINED and together <= MOST_JOINED_BYTES
 
     def step(self, *, copied: bool, of: int = 1) -> int:
         """One more has its copies, or no room for them."""
@@ -232,17 +238,16 @@ class Wide:
     def _join_of_publisher(self, under: _Under, connection: Connection, route: Route) -> None:
         """Take in what the publisher has sent behind it. None of it may be refused, as its answer comes after theirs:
         at QoS 0 and 1 no payload may be longer; what is released by PUBREL has been taken already."""
-        publication, left = under.publication, MOST_JOINED_BYTES
+        publication, inbound = under.publication, connection.session.inbound
         if under.promise is None:
             length_of = partial(length_alike, publication, connection.version)
         else:
-            length_of = partial(length_of_pubrel, publication, connection.session.inbound)
+            length_of = partial(length_of_pubrel, publication, inbound)
 
         def take(packet: bytes) -> bool:
-            nonlocal left
-            left -= len(packet)
+            size = len(packet) if under.promise is None else size_of(inbound[int.from_bytes(packet[2:])])
             is_refusing = under.promise is None and (self.is_full or self.context.storage_full is not None)
-            if left < 0 or len(under.others) >= MOST_JOINED or is_refusing or not self._is_valid(connection, route):
+            if is_refusing or not under.has_room(size) or not self._is_valid(connection, route):
                 return False
             self.packet(connection, packet)
             return True
@@ -255,12 +260,10 @@ class Wide:
 
     def _join_waiting(self, under: _Under, promise: Promise) -> None:
         """Have those go with it that are next, whoever has published them, and have come as far."""
-        left = MOST_JOINED_BYTES
-        while len(under.others) < MOST_JOINED and len(self._waiting) > 1:
+        while len(self._waiting) > 1:
             other = self._waiting[1]
-            left -= len(other.publication.payload)
             if (
-                left < 0
+                not under.has_room(len(other.publication.payload))
                 or other.promise is None
                 or (other.promise.place, other.rule) != (promise.place, under.rule)
                 or not are_alike(under.publication, other.publication)
@@ -331,16 +334,16 @@ class Wide:
         if promise.careful:
             whole = partial(_aside_of_promise, promise)
             return not context.set_aside.run("publication", under.publication.client_id, work, whole) or ended[0]
-        place, copies, undo = promise.place, under.copies, Undo(batch)
-        missed = [(one, one.missed) for one in under.every]
+        place, undo = promise.place, Undo(batch)
+        counts = [(one, one.copies, one.missed) for one in under.every]
         try:
             work()
         except Exception:  # noqa: BLE001 -- it is met again, and then known
             undo.take_back(context.batch)
-            reached, under.copies = promise.place, copies
-            for one, count in missed:
-                one.missed = count
-            for one in under.every:
+            reached = promise.place
+            for one, copies, missed in counts:
+                one.copies, one.missed = copies, missed
+            for one in under.every:  # some may have parted
                 self._be_careful(one, place, reached)
                 one.is_begun = True  # each by itself
             self._part(under)
@@ -445,7 +448,7 @@ class Wide:
         runs, prefixes = Runs([one.publication for one in every]), [Prefixes() for _ in every]
         run, topics = runs.part(0, 1), [one.publication.topic.decode() for one in every]
         publishers = {one.publication.client_id for one in every}
-        others = set(topics) - {route.topic}
+        several = set(topics) if len(set(topics)) > 1 else ()
         for session in _in_order(interests):
             place = place_of_session(session.key) if session is not None else b""
             if session is None or place <= begin:
@@ -453,8 +456,8 @@ class Wide:
                 continue
             found = receiver(session, publication.client_id, route.topic)
             is_alike = len(publishers) == 1 or session.client_id not in publishers
-            if others and is_alike:
-                is_alike = all(self.router.may_receive(session, topic) for topic in others)
+            if several and is_alike:
+                is_alike = all(self.router.may_receive(session, topic) for topic in several)
             if found and is_alike and under.others and self.fan_out.copy_run(found, run, prefixes[0]):
                 made = under.step(copied=True, of=len(every))
             else:
@@ -471,7 +474,7 @@ class Wide:
             if shared is None:
                 yield 0
                 continue
-            if others:  # members have rights of their own for each
+            if several:  # members have rights of their own for each
                 groups = [self._group(name, topic) or shared for topic in topics]
                 made = sum(map(self._copy_to_member, every, repeat(place), groups, prefixes))
             else:
@@ -482,18 +485,14 @@ class Wide:
     def _copy_to_members(
         self, under: _Under, place: bytes, group: Shared, runs: Runs, prefixes: Sequence[Prefixes]
     ) -> int:  # fmt: skip
-        """A copy of each for a member of a shared subscription: one run for each member, where these are several."""
-        every, made = under.every, 0
-        members = self.fan_out.members_in_turn(group, len(every)) if under.others else []
-        ways = len(members) or 1
-        for at, member in enumerate(members):
-            if self.fan_out.copy_run(member, runs.part(at, ways), prefixes[0], group.name):
-                made += under.step(copied=True, of=len(every[at::ways]))
-            else:
-                made += sum(self._copy_to_member(one, place, group, {}) for one in every[at::ways])
+        """A copy of each for a member of a shared subscription: one run for each member, where all have room."""
+        every = under.every
+        members = self.fan_out.members_in_turn(group, runs, len(every)) if under.others else []
         if not members:
-            made = sum(map(self._copy_to_member, every, repeat(place), repeat(group), prefixes))
-        return made
+            return sum(map(self._copy_to_member, every, repeat(place), repeat(group), prefixes))
+        for member, run in members:
+            self.fan_out.copy_run(member, run, prefixes[0], group.name)
+        return under.step(copied=True, of=len(every))
 
     def _copy_to_member(self, under: _Under, place: bytes, group: Shared, prefixes: Prefixes) -> int:
         """One copy for the member whose turn it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -386,14 +387,16 @@ def test_members_of_shared_subscriptions_take_what_goes_together_in_turn(bench: 
     assert nothing_is_left(bench)
 
 
-def test_wills_to_topics_that_the_same_filters_match_go_together(bench: Slow) -> None:
+@pytest.mark.parametrize("denied", [0, 5])
+def test_wills_to_topics_that_the_same_filters_match_go_together(bench: Slow, denied: int) -> None:
     """What others match comes by itself, and everybody gets what he may, in order."""
     readers = subscribed(bench, 1)
     some = bench.device(5, "some").connect()
     some.subscribe("news/2/x", 1)
     some.take()
     may = bench.engine.router.access.may_receive
-    bench.engine.router.access.may_receive = lambda *who: who[1:4:2] != ("reader-7", "news/5/x") and may(*who)
+    forbidden = "reader-7", f"news/{denied}/x"
+    bench.engine.router.access.may_receive = lambda *who: who[1:4:2] != forbidden and may(*who)
     dying = [bench.device(5, f"dying-{number}") for number in range(8)]
     for number, one in enumerate(dying):
         one.connect(will=Will(f"news/{number}/x", b"%d" % number, 2, retain=False))
@@ -404,7 +407,101 @@ def test_wills_to_topics_that_the_same_filters_match_go_together(bench: Slow) ->
         turns += 1
     assert turns < 40, "each by itself"
     everything = [b"%d" % number for number in range(8)]
-    assert told(readers.pop(7)) == [one for one in everything if one != b"5"]
+    assert told(readers.pop(7)) == [one for one in everything if one != b"%d" % denied]
     assert [told(one) for one in readers] == [everything] * (MANY - 1)
     assert told(some) == [b"2"]
     assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_member_without_room_for_its_part_does_not_have_the_other_one_get_things_out_of_order(
+    qos: int, full: int
+) -> None:
+    bench = Slow(MAPPING, max_queued=4)
+    groups = []
+    for number in range(MANY):
+        pair = [bench.device(5, f"{name}-{number}").connect(clean=False) for name in ("one", "other")]
+        for device in pair:
+            device.subscribe(f"$share/g{number}/news/#", 1)
+        pair[full].subscribe("own", 1)
+        groups.append(pair)
+    sender = bench.device(5, "sender").connect()
+    for number in (1, 2):
+        bench.engine.context.until = float("inf")
+        sender.publish("own", b"", 1, number)
+        until_over(bench)
+    for device in (sender, *chain.from_iterable(groups)):
+        device.take()
+    many = [(b"news/a", b"%d" % number) for number in range(6)]
+    if qos == 1:
+        bench.engine.context.until = float("inf")
+        sender.send(b"".join(
+            writer.encode_publish(5, topic, payload, 1, packet_id=number)
+            for number, (topic, payload) in enumerate(many, 1)
+        ))  # fmt: skip
+    else:
+        released_together(sender, many)
+    until_over(bench)
+    for pair in groups:
+        some = [told(device) for device in pair]
+        assert sorted(chain.from_iterable(some)) == [payload for _, payload in many]
+        assert some == [sorted(one) for one in some]
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("how", ["released", "wills"])
+def test_what_goes_together_has_so_many_bytes_at_most(bench: Slow, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(wide, "MOST_JOINED_BYTES", 100)
+    together, runs = list[int](), wide.Runs
+
+    def noted(publications: Any) -> Any:
+        together.append(sum(len(one.payload) for one in publications))
+        return runs(publications)
+
+    readers = subscribed(bench, 1)
+    monkeypatch.setattr(wide, "Runs", noted)
+    payloads = [bytes([number]) * 40 for number in range(6)]
+    if how == "released":
+        released_together(bench.device(5, "sender").connect(), [(b"news/a", payload) for payload in payloads])
+    else:
+        dying = [bench.device(5, f"dying-{number}") for number in range(6)]
+        for one, payload in zip(dying, payloads, strict=True):
+            one.connect(will=Will("news/a", payload, 2, retain=False))
+        for one in dying:
+            one.drop()
+    until_over(bench)
+    assert max(together) == 80
+    assert [told(one) for one in readers] == [payloads] * MANY
+
+
+@pytest.mark.parametrize("then", ["hold", "dead_letter"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_goes_together_comes_once_where_its_queue_refuses(version: int, then: str) -> None:
+    """Wherever it is killed: on its queue, or among the dead letters, and for each session."""
+    failure = f"{{retry: {{times: 1, from: 1s, to: 2s}}, then: {then}}}"
+    mapping = f"version: 1\nto_mq: [{{name: all, topic: 'news/#', queue: Q, headers: [], on_failure: {failure}}}]\n"
+    payloads = [b"%d" % number for number in range(4)]
+    for turns in (0, 1, 2, 3, 5, 8, 30):
+        bench = Slow(mapping)
+        subscribed(bench, clean=False)
+        bench.queues.refusing["Q"] = 2051
+        sender = bench.device(version, "sender").connect(clean=False)
+        released_together(sender, [(b"news/a", payload) for payload in payloads])
+        until_over(bench, turns)
+        completed = set(answers(sender, p.PUBCOMP))
+        if turns % 2:
+            bench.queues.refusing.clear()
+        bench.kill()
+        sender = bench.device(version, "sender").connect(clean=False)
+        bench.queues.refusing.clear()
+        for number in sorted({1, 2, 3, 4} - completed):
+            sender.ack(p.PUBREL, number)
+        for _ in range(10):
+            bench.advance(0.5)
+            until_over(bench, 20)
+        assert completed | set(answers(sender, p.PUBCOMP)) == {1, 2, 3, 4}
+        assert list(stored(bench).values()) == [payloads] * MANY
+        rows = [row for queue in ("Q", "DEAD.Q") for row in bench.queues.rows.get(queue, {}).values()]
+        assert sorted(row[3][-1:] for row in rows) == payloads
+        assert nothing_is_left(bench)

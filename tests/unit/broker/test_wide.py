@@ -369,3 +369,18 @@ def test_a_kill_in_between_leaves_none_of_them_acknowledged_and_none_lost(bench:
         while bench.later():
             pass
         assert told(reader)[-4:] == [payload for _, payload in many]
+
+
+def test_what_is_malformed_ends_the_connection_before_what_is_behind_it(bench: Slow) -> None:
+    """Packet identifier 0 in the midst of what would go together."""
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    bench.engine.context.until = float("inf")
+    packets = [writer.encode_publish(5, b"news/a", b"%d" % number, 1, packet_id=number) for number in (1, 2, 3)]
+    sender.send(packets[0] + packets[1].replace(b"news/a\0\2", b"news/a\0\0") + packets[2])
+    while bench.later():
+        pass
+    assert answers(sender) == [1]
+    assert sender.wire.closed
+    assert [told(one) for one in readers] == [[b"1"]] * MANY
