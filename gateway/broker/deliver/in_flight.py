@@ -187,7 +187,7 @@ class InFlight:
         self.router.touch()
         for connection in self.context.connections:
             if connection.session is not None:
-                self._check_rights_of(connection.session, away=False)
+                self._check_rights_of(connection.session)
         self._rights_changed += 1
         self.context.slices.run(f"rights {self._rights_changed}", self._check_rights_of_those_away)
         self.context.flush()
@@ -198,8 +198,8 @@ class InFlight:
         try:
             for some in self.context.sessions.portions():
                 for session in some:
-                    if session.connection is None:
-                        self._check_rights_of(session, away=True)
+                    if _is_away(session):
+                        self._check_rights_of(session)
                 yield
         finally:
             self._rights_asked_for -= 1
@@ -213,13 +213,13 @@ class InFlight:
         self.router.touch_filters(session.subscriptions)
         if session.connection is not None:
             session.connection.generation = VOID
-        self._check_rights_of(session, away=session.connection is None)
+        self._check_rights_of(session)
 
-    def _check_rights_of(self, session: Session, *, away: bool) -> None:
+    def _check_rights_of(self, session: Session, *, resumes: bool = False) -> None:
         outflow = session.outflow
         if outflow.pending:
             outflow.wait(item for item in outflow.pending_items() if self._allowed(session, item))
-        if away:
+        if resumes or _is_away(session):
             for item in outflow.items():
                 if not item.released and not self._allowed(session, item):
                     del outflow.inflight[item.packet_id]
@@ -530,7 +530,7 @@ class InFlight:
         if connection is None:
             return
         if self._rights_asked_for:
-            self._check_rights_of(session, away=True)
+            self._check_rights_of(session, resumes=True)
         if session.outflow.inflight:
             work = partial(self._resumed, session, connection)
             self.context.slices.run(f"in flight {id(connection)}", work, AT_ONCE_SECONDS)
@@ -582,6 +582,11 @@ class InFlight:
             session = connection.session
             yield from self._send_again(session, connection, stored=session.durable)
             yield
+
+
+def _is_away(session: Session) -> bool:
+    """Whether its client has been sent nothing since it left: who has no CONNACK yet is still to be sent all again."""
+    return session.connection is None or not session.connection.connack_sent
 
 
 def _name(items: list[Item] | Copies, tokens: Sequence[Token]) -> None:

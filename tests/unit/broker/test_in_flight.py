@@ -420,9 +420,9 @@ def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
     asked: list[Session] = []
     check = bench.engine.in_flight._check_rights_of
 
-    def counted(session: Session, *, away: bool) -> None:
+    def counted(session: Session, **more: bool) -> None:
         asked.append(session)
-        check(session, away=away)
+        check(session, **more)
 
     monkeypatch.setattr(bench.engine.in_flight, "_check_rights_of", counted)
     looks = itertools.count()
@@ -434,3 +434,30 @@ def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
     assert [packet for packet in again.take() if packet[0] >> 4 == p.PUBLISH] == []
     bench.advance(1.0)
     assert len({id(one) for one in asked}) == 5000 + 2
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_rights_of_who_comes_and_has_no_connack_yet_are_looked_at(before: bool) -> None:
+    """A commit takes longer than the slices: he is away as far as what he had in flight is concerned."""
+    bench = Harness()
+    access, denied = bench.engine.router.access, False
+    access.may_receive = lambda *_: not denied
+    access.decisions = lambda *_: {}
+    reader = bench.device(5, "reader").connect(clean=False)
+    reader.subscribe("t", 1)
+    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
+    reader.drop()
+    denied = True
+    looks = itertools.count()
+    bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4
+    if not before:
+        bench.engine.in_flight.check_rights()
+    bench.queues.automatic = False
+    again = bench.device(5, "reader").connect(clean=False)
+    if before:
+        bench.engine.in_flight.check_rights()
+    bench.advance(1.0)
+    assert again.take() == []
+    while bench.queues.commit():
+        pass
+    assert [packet[0] >> 4 for packet in again.take()] == [p.CONNACK]
