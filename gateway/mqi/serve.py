@@ -315,7 +315,7 @@ def _collect_seldom() -> None:
     """Messages and programs end in no cycle of references: the garbage collector need not look at every few hundred."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(2_000, 0, 15_000)  # as in the gateway
+    gc.set_threshold(4_000, 0, 7_500)  # as in the gateway
 
 
 def main(argv: list[str] | None = None) -> int:
