@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.errors import StoreCorrupt
+from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.segments import Segments, SegmentUse
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, frame_at, header_at
 from gateway.queue_manager.journal.layout import BLOCK, GROUP, Kind, header_area, padded
@@ -141,6 +142,7 @@ ONLY_ROWS = {
 """Sections of a frame that only adds rows, as most do: the index needs no more of it than the rows of each lane."""
 
 NONE = 0, memoryview(b"")
+ATTEMPTS = 4
 LOOKED_BEYOND = 1 << 20
 """Bytes behind the last frame in which a later one is looked for. Behind a longer one whose length is damaged they are
 noticed when the segment is full."""
@@ -175,14 +177,17 @@ class Follower(Lookup):
         self._positions: dict[int, _Position] = {}
 
     def poll(self) -> None:
-        """Read what was written since. Reads everything again when a segment was recycled before its end was read."""
-        if not self._advance():
+        """Read what was written since. Reads everything again when a segment was recycled before its end was read.
+        QueueUnreachable where that does not help: what is missing is never taken for what is not there."""
+        for _ in range(ATTEMPTS):
+            if self._advance():
+                return
             self.segments.forget()
             self.index, self._positions = Index(), {}
-            for _ in range(3):
-                if self._advance():
-                    return
-                self.index, self._positions = Index(), {}
+        raise QueueUnreachable(
+            f"{self.segments.folder}: segments that the youngest one lists are missing, or are used again before they "
+            "are read; `mqgate journal check` says which are missing"
+        )
 
     def _advance(self) -> bool:
         headers = self.segments.headers()
@@ -190,6 +195,8 @@ class Follower(Lookup):
             return True
         newest = headers[-1]
         listed = {each.serial: each for each in newest.listed}
+        if listed.keys() - {header.serial for header in headers}:
+            return False
         for header in headers:
             if header is not newest and header.serial not in listed:
                 continue

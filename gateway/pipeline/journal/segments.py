@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gateway.pipeline.errors import DataLost, QueueUnreachable
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, frame_at, header_alone, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
-from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
+from gateway.queue_manager.journal.mapped_segments import MappedSegment, files_in
 from gateway.queue_manager.journal.segment import SegmentHeader, segment_path
 from gateway.queue_manager.store.place import block_of
 
@@ -62,12 +62,15 @@ class Segments:
                 f"{self.folder} cannot be read ({error.strerror}): run this as the user whose it is, or give the `url` "
                 "of its gateway"
             ) from error
-        slots = slots_in(self.folder)
-        if not slots:
+        files = files_in(self.folder)
+        if not files:
             raise QueueUnreachable(
                 f"{self.folder} has no journal in it: give the data folder of an embedded queue manager"
             )
-        found = [self.segment(slot).header() for slot in slots]
+        for slot, file in files.items():
+            if slot in self._mapped and self._mapped[slot].file != file:
+                del self._mapped[slot]
+        found = [self.segment(slot).header() for slot in files]
         return sorted((header for header in found if header), key=lambda header: header.serial)
 
     def frame(self, use: SegmentUse, offset: int, sequence: int | None = None) -> FrameHeader | None:

@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.queue_manager.journal.segment import NAMES, SUFFIX, SegmentHeader, read_header, segment_path
@@ -29,7 +30,8 @@ class MappedSegment:
         try:
             if pinned:
                 _lock(descriptor)
-            self.size = os.fstat(descriptor).st_size
+            status = os.fstat(descriptor)
+            self.size, self.file = status.st_size, (status.st_dev, status.st_ino)
             # The mapping keeps a duplicate of the descriptor: the lock belongs to both and goes with the last of them.
             self.data = memoryview(mmap.mmap(descriptor, self.size, prot=mmap.PROT_READ))
         finally:
@@ -51,6 +53,13 @@ def _lock(descriptor: int) -> None:
             time.sleep(_LOOK_AGAIN)
 
 
-def slots_in(folder: Path) -> list[int]:
-    """The slots that have a file with something in it."""
-    return [int(path.name.removesuffix(SUFFIX)) for path in folder.glob(NAMES) if path.stat().st_size]
+def files_in(folder: Path) -> dict[int, tuple[int, int]]:
+    """Device and inode of each slot that has a file with something in it. One that was removed is made anew under the
+    same name when more segments are needed."""
+    found: dict[int, tuple[int, int]] = {}
+    for path in folder.glob(NAMES):
+        with suppress(FileNotFoundError):  # it has just been removed
+            status = path.stat()
+            if status.st_size:
+                found[int(path.name.removesuffix(SUFFIX))] = status.st_dev, status.st_ino
+    return found

@@ -30,7 +30,7 @@ from gateway.queue_manager.journal.decode import frame_at
 from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, header_area, padded
 from gateway.queue_manager.journal.lock import DirectoryLock
-from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
+from gateway.queue_manager.journal.mapped_segments import MappedSegment, files_in
 from gateway.queue_manager.journal.recovery import (
     Progress,
     cut_off,
@@ -152,7 +152,7 @@ def _pinned(directory: Path) -> list[_Part]:
     for _ in range(_ATTEMPTS):
         found: list[tuple[MappedSegment, SegmentHeader]] = []
         wrong = ""
-        for slot in slots_in(directory):
+        for slot in files_in(directory):
             with suppress(OSError, ValueError):  # it has just gone, or is just being made
                 segment = MappedSegment(directory, slot, pinned=True)
                 header, damaged = read_header(segment.data, segment.size)

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from gateway.errors import StoreCorrupt, StoreInUse, StoreUnavailable
 from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matching
-from gateway.pipeline.journal.owner import opened
+from gateway.pipeline.journal.owner import StoreJournal, opened
 from gateway.pipeline.journal.pieces import shares
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.queue_manager.journal.layout import FRAME_MAGIC
+from gateway.queue_manager.journal.segment import NAMES
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
@@ -78,6 +80,46 @@ def test_segments_that_are_used_again(tmp_path: Path) -> None:
         commit(store, StoreUnit(takes=[LaneTakes("A", b"", tokens[:-1] if round_ % 7 else tokens)]))
         if round_ % 5 == 0:
             follower.poll()
+    follower.poll()
+    assert numbers(follower) == numbers(Lookup(store.index))
+    store.close()
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.glob(NAMES)}
+
+
+def test_a_file_that_is_made_anew_under_the_name_of_one_that_was_removed(tmp_path: Path) -> None:
+    """A follower that still had the old one open passed over all messages of the new one."""
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    journal, follower = StoreJournal(store), Follower(tmp_path)
+    big = [b"h" * 364] * 10, [bytes(SMALL.segment_bytes // 20)] * 10
+    tokens = [token for _ in range(24) for token in put(store, "A", *big)]
+    follower.poll()
+    before = inodes(tmp_path)
+    commit(store, StoreUnit(takes=[LaneTakes("A", b"", tokens)]))
+    while journal.maintain():
+        pass
+    assert len(inodes(tmp_path)) < len(before)
+    for _ in range(24):
+        put(store, "A", *big)
+        follower.poll()
+        assert numbers(follower) == numbers(Lookup(store.index))
+    after = inodes(tmp_path)
+    assert [name for name in before if after.get(name, before[name]) != before[name]]
+    store.close()
+
+
+def test_a_segment_that_is_missing_is_not_passed_over(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    for _ in range(8):
+        put(store, "A", [b"h" * 364] * 10, [bytes(SMALL.segment_bytes // 20)] * 10)
+    first = min(store.ring.used.values(), key=attrgetter("serial"))
+    hidden = first.path.rename(tmp_path / "hidden")
+    follower = Follower(tmp_path)
+    with pytest.raises(QueueUnreachable, match="segments that the youngest one lists are missing"):
+        follower.poll()
+    hidden.rename(first.path)
     follower.poll()
     assert numbers(follower) == numbers(Lookup(store.index))
     store.close()

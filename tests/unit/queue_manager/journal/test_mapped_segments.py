@@ -10,7 +10,7 @@ import pytest
 from device_fleet import SMALL, commit, put
 
 from gateway.queue_manager.journal.layout import BLOCK, header_area
-from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
+from gateway.queue_manager.journal.mapped_segments import MappedSegment, files_in
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
@@ -30,7 +30,7 @@ def churn(store: Store) -> None:
 def test_a_pinned_segment_keeps_its_bytes(tmp_path: Path, pinned: bool) -> None:
     store = Store.open(tmp_path, clock=time.time, options=SMALL)
     tokens = put(store, "A", [b"h" * 364], [b"to be read"])
-    (slot,) = [each for each in slots_in(tmp_path) if MappedSegment(tmp_path, each).header()]
+    (slot,) = [each for each in files_in(tmp_path) if MappedSegment(tmp_path, each).header()]
     mapped = MappedSegment(tmp_path, slot, pinned=pinned)
     view, before, used = mapped.data[:FIRST_FRAME], bytes(mapped.data[:FIRST_FRAME]), mapped.header()
     del mapped  # the view alone holds the pin
@@ -40,7 +40,7 @@ def test_a_pinned_segment_keeps_its_bytes(tmp_path: Path, pinned: bool) -> None:
     assert used is not None
     del view
     churn(store)
-    found = MappedSegment(tmp_path, slot).header() if slot in slots_in(tmp_path) else None
+    found = MappedSegment(tmp_path, slot).header() if slot in files_in(tmp_path) else None
     assert found is None or found.serial > used.serial
     store.close()
 
