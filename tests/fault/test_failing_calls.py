@@ -1,5 +1,6 @@
 """A disk on which any system call fails, once or for good, while devices publish: nothing acknowledged is lost and
-nothing is there twice at QoS 2, on the queue and for a session, also where the gateway is killed meanwhile.
+nothing is there twice at QoS 2, on the queue, for a session and for a reader of the journal's files, also where the
+gateway is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import itertools
 import os
 import random
 import subprocess
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -26,6 +28,7 @@ from waiting import until
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.pipeline.journal.lookup import Follower
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 pytestmark = pytest.mark.timeout(3600 if LONG else 240)
@@ -67,6 +70,37 @@ class Retaining(Stubborn):
         self.sent[body] = again + 1
         payload = body.encode() + PADDING
         self._send(writer.encode_publish(4, self.topic, payload, qos, retain=True, packet_id=packet_id, dup=again > 0))
+
+
+class Landing(threading.Thread):
+    """What a pipeline that reads the journal's files beside the gateway would have landed, frame after frame."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.follower = Follower(folder)
+        self.found: list[int] = []
+        self.stop = threading.Event()
+        self.ended = False
+
+    def run(self) -> None:
+        while not self.stop.wait(0.001):
+            self.land()
+        self.ended = True
+
+    def land(self) -> None:
+        self.follower.poll()
+        for run in self.follower.runs("Q", self.found[-1] + 1 if self.found else 0):
+            self.found += range(run.first, run.first + run.rows)
+
+    def check(self, on_queue: int) -> None:
+        """It has each message that is there, and no other."""
+        self.stop.set()
+        self.join(60)
+        assert self.ended
+        self.land()
+        there = [number for run in self.follower.runs("Q", 0) for number in range(run.first, run.first + run.rows)]
+        assert self.found == there, (sorted({*self.found} - {*there})[:9], sorted({*there} - {*self.found})[:9])
+        assert len(there) == on_queue
 
 
 def gateway_on(directory: Path, faults: FailingCalls) -> RunningGateway:
@@ -128,6 +162,8 @@ def test_calls_that_fail_while_devices_publish(tmp_path: Path, without: int, par
         devices = [Retaining(f"d{at}", f"q/d{at}", lambda: gateway.port) for at in range(DEVICES)]
         for one in devices:
             one.start()
+        landing = Landing(tmp_path / "data")
+        landing.start()
         try:
             go_through(gateway, faults, devices, without, part)
         finally:
@@ -147,6 +183,7 @@ def test_calls_that_fail_while_devices_publish(tmp_path: Path, without: int, par
         for found in (on_queue, received):
             assert set(found) == set(sent)
             assert not [body for one in devices for body, qos in one.acked if qos == 2 and found[body] != 1]
+        landing.check(on_queue.total())
         assert gateway.stop() == 0
 
 

@@ -1,8 +1,8 @@
 """Where messages lie in a journal: `Lookup` asks an index, `Follower` keeps an index of its own in any process.
 
-The follower reads what the journal's owner writes and applies the frames with the owner's own functions, so it has the
-same queues, lanes, numbers and state records, one frame later. Messages that are not persistent are in their owner's
-memory, where no reader gets at them: a lookup lists persistent ones only, whoever asks it.
+The follower reads what the journal's owner has committed and applies the frames with the owner's own functions, so it
+has the same queues, lanes, numbers and state records, one frame later. Messages that are not persistent are in their
+owner's memory, where no reader gets at them: a lookup lists persistent ones only, whoever asks it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -190,6 +191,17 @@ class Follower(Lookup):
         )
 
     def _advance(self) -> bool:
+        """Read what was written since; False when all has to be read again."""
+        last = self.segments.committed()
+        if not self._advance_to(inf if last is None else last):
+            return False
+        owner = self.segments.committed() if last is None else None
+        return owner is None or self._last_read() <= owner  # one that has begun meanwhile: its writes may fail
+
+    def _last_read(self) -> int:
+        return max([position.sequence for position in self._positions.values()], default=1) - 1
+
+    def _advance_to(self, last: float) -> bool:
         headers = self.segments.headers()
         if not headers:
             return True
@@ -200,19 +212,21 @@ class Follower(Lookup):
         for header in headers:
             if header is not newest and header.serial not in listed:
                 continue
-            if not self._read(header, listed.get(header.serial)):
+            if not self._read(header, listed.get(header.serial), last):
                 return False
             self.index.space.collect()
         return True
 
-    def _read(self, header: SegmentHeader, listed: Listed | None) -> bool:
+    def _read(self, header: SegmentHeader, listed: Listed | None, last: float) -> bool:
         """Apply the new frames of one segment; False when the segment was recycled, or more was read than counts."""
         position = self._positions.get(header.serial)
         if position is None:
             if header.slot in self.index.space.by_slot:
                 return False
             position = self._begin(header)
-        if not self._apply_new(position, listed):
+        if listed is not None:
+            last = listed.last_sequence
+        if not self._apply_new(position, last, is_listed=listed is not None):
             return False
         if listed is None:
             return True
@@ -221,13 +235,13 @@ class Follower(Lookup):
             self.index.space.seal(extent)
         return position.sequence == listed.last_sequence + 1  # beyond it was a frame whose write had failed
 
-    def _apply_new(self, position: _Position, listed: Listed | None) -> bool:
-        """Apply frames up to the last whole one; False when the segment was recycled meanwhile. The mapping is not
-        pinned, so what was read counts only if the segment is still in the same use afterwards. StoreCorrupt where one
-        is not whole and others are behind it: they would be missed without a word."""
+    def _apply_new(self, position: _Position, last: float, *, is_listed: bool) -> bool:
+        """Apply frames up to the last whole one that counts; False when the segment was recycled meanwhile. The mapping
+        is not pinned, so what was read counts only if the segment is still in the same use afterwards. StoreCorrupt
+        where one is not whole and others are behind it: they would be missed without a word."""
         try:
-            while listed is None or position.sequence <= listed.last_sequence:
-                if not self._apply_next(position, is_listed=listed is not None):
+            while position.sequence <= last:
+                if not self._apply_next(position, is_listed=is_listed):
                     break
         except StoreCorrupt:
             if self.segments.is_still(position.use):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.pipeline.errors import DataLost, QueueUnreachable
+from gateway.queue_manager.journal.commit_mark import committed
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, frame_at, header_alone, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
 from gateway.queue_manager.journal.mapped_segments import MappedSegment, files_in
@@ -58,10 +59,7 @@ class Segments:
                 f"{self.folder} is not a folder: give the data folder of an embedded queue manager"
             ) from None
         except OSError as error:  # names are looked for without a word of it
-            raise QueueUnreachable(
-                f"{self.folder} cannot be read ({error.strerror}): run this as the user whose it is, or give the `url` "
-                "of its gateway"
-            ) from error
+            raise self._unreadable(error) from error
         files = files_in(self.folder)
         if not files:
             raise QueueUnreachable(
@@ -72,6 +70,20 @@ class Segments:
                 del self._mapped[slot]
         found = [self.segment(slot).header() for slot in files]
         return sorted((header for header in found if header), key=lambda header: header.serial)
+
+    def committed(self) -> int | None:
+        """The last frame that counts, if the journal's owner says so; None: all that are whole do. Asked before the
+        headers are read: one that was written for the frame after a failed one lists where those before it end."""
+        try:
+            return committed(self.folder)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> QueueUnreachable:
+        return QueueUnreachable(
+            f"{self.folder} cannot be read ({error.strerror}): run this as the user whose it is, or give the `url` "
+            "of its gateway"
+        )
 
     def frame(self, use: SegmentUse, offset: int, sequence: int | None = None) -> FrameHeader | None:
         """The frame at `offset`; None unless it is whole and of this use."""

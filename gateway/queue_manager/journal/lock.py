@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from gateway.errors import StoreInUse, StoreUnavailable
+from gateway.queue_manager.journal.commit_mark import drop_mark
 from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE
 
 LOCK_NAME = "lock"
@@ -20,6 +21,8 @@ class DirectoryLock:
     """Held from construction to `release`; the kernel releases it if the process dies."""
 
     def __init__(self, directory: Path) -> None:
+        self.mark = -1
+        """What `commit_mark.set_mark` has given, which is dropped with the lock."""
         try:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -55,6 +58,7 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Give the directory up."""
+        drop_mark(self.mark)
         os.close(self._directory)
         os.close(self._descriptor)
 

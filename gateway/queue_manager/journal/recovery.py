@@ -40,8 +40,22 @@ from gateway.queue_manager.store.index import Index, LaneName
 from gateway.queue_manager.store.place import frame_of
 from gateway.queue_manager.store.space import BIG_ROW
 
+RESTART_GAP = 1 << 32
+"""Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
+GAP_OF_A_MINUTE = 1 << 28
+"""More than a store can give in a minute."""
+LONGEST_AWAY = 1 << 20
+"""Minutes, two years."""
+
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes to read."""
+
+
+def skipped(ended: int, now: float) -> int:
+    """The numbers that are skipped by a store that was not closed. It may have been put back from a backup, more than
+    once, and have gone on in between: so they are more for each minute since its last frame."""
+    minutes = max(0, int(now - ended / 1_000_000)) // 60
+    return RESTART_GAP + GAP_OF_A_MINUTE * min(minutes, LONGEST_AWAY)
 
 
 @dataclass(slots=True)

@@ -11,11 +11,13 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fcntl import F_OFD_SETLK, F_UNLCK, fcntl
 from pathlib import Path
 
 from gateway.errors import StoreCorrupt, StoreError, StoreUnavailable
 from gateway.ports.batch import StorageFull
 from gateway.queue_manager.journal import failpoint
+from gateway.queue_manager.journal.commit_mark import RANGE, set_mark
 from gateway.queue_manager.journal.compaction import Walk
 from gateway.queue_manager.journal.decode import Rows
 from gateway.queue_manager.journal.encode import LaneNumbers, encode_frame, encode_links, encode_rows, frame_length
@@ -24,7 +26,7 @@ from gateway.queue_manager.journal.layout import BLOCK, FrameFlag
 from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.plan import Plan, plan_unit
 from gateway.queue_manager.journal.reader import Reader
-from gateway.queue_manager.journal.recovery import Progress, recover
+from gateway.queue_manager.journal.recovery import Progress, recover, skipped
 from gateway.queue_manager.journal.restating import Restating
 from gateway.queue_manager.journal.ring import Keep, Ring, RingOptions
 from gateway.queue_manager.journal.segment import FramePosition
@@ -42,19 +44,6 @@ from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import Replaced, StoreUnit
 
 NO_FLAGS = 0
-RESTART_GAP = 1 << 32
-"""Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
-GAP_OF_A_MINUTE = 1 << 28
-"""More than a store can give in a minute."""
-LONGEST_AWAY = 1 << 20
-"""Minutes, two years."""
-
-
-def skipped(ended: int, now: float) -> int:
-    """The numbers that are skipped by a store that was not closed. It may have been put back from a backup, more than
-    once, and have gone on in between: so they are more for each minute since its last frame."""
-    minutes = max(0, int(now - ended / 1_000_000)) // 60
-    return RESTART_GAP + GAP_OF_A_MINUTE * min(minutes, LONGEST_AWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +126,7 @@ class Store:
         self._durable_ends: dict[int, tuple[int, int]] = {}
         self._written = 0
         """Sequence of the last frame that is durable."""
+        self._mark = -1
         self._to_apply: deque[int] = deque()
         self._packing = new_packing()
         self._walk: Walk | Restating | None = None
@@ -194,6 +184,7 @@ class Store:
             store._lanes = LaneNumbers(recovered.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
             ring.start()
+            store._mark = lock.mark = set_mark(path, store._next_sequence)
         except BaseException:
             lock.release()
             raise
@@ -366,6 +357,11 @@ class Store:
         self._unwritable = None
         self._durable_ends[position.segment.slot] = position.offset + len(frame), prepared.sequence
         self._written = prepared.sequence
+        try:
+            if self._mark >= 0:
+                fcntl(self._mark, F_OFD_SETLK, RANGE.pack(F_UNLCK, 0, 0, prepared.sequence + 1, 0))
+        except OSError:
+            pass  # the next one tells readers of this one too
         self._to_apply.append(prepared.sequence)
 
     def apply(self, prepared: Prepared) -> None:

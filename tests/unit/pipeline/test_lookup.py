@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -21,6 +24,8 @@ from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matchi
 from gateway.pipeline.journal.owner import StoreJournal, opened
 from gateway.pipeline.journal.pieces import shares
 from gateway.pipeline.source.queue_access import JournalAccess
+from gateway.queue_manager.journal import Prepared
+from gateway.queue_manager.journal.commit_mark import MARK_NAME
 from gateway.queue_manager.journal.layout import FRAME_MAGIC
 from gateway.queue_manager.journal.segment import NAMES
 from gateway.queue_manager.journal.store import Store
@@ -29,6 +34,19 @@ from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Sto
 
 def numbers(lookup: Lookup, queues: str = "*", low: int = 0, high: int | None = None) -> list[int]:
     return [number for run in lookup.runs(queues, low, high) for number in range(run.first, run.first + run.rows)]
+
+
+def write_without_end(store: Store, body: bytes) -> Prepared:
+    """All of a frame is in its file, but the call that writes it has not returned."""
+    prepared = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[body])]), 1.0)
+    assert prepared.position is not None
+    assert prepared.frame is not None
+    if prepared.position.opening is not None:
+        return prepared  # its segment is not known yet
+    with prepared.position.segment.path.open("r+b") as file:
+        file.seek(prepared.position.offset)
+        file.write(prepared.frame)
+    return prepared
 
 
 def test_it_sees_what_the_owner_sees(tmp_path: Path) -> None:
@@ -51,7 +69,7 @@ def test_it_sees_what_the_owner_sees(tmp_path: Path) -> None:
 
 
 @settings(max_examples=15)
-@given(st.lists(st.tuples(st.sampled_from("ptm"), st.integers(1, 40)), min_size=1, max_size=30), st.integers(0, 5))
+@given(st.lists(st.tuples(st.sampled_from("ptmf"), st.integers(1, 40)), min_size=1, max_size=30), st.integers(0, 5))
 def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], every: int) -> None:
     path = tmp_path_factory.mktemp("store")
     store = Store.open(path, clock=time.time, options=SMALL)
@@ -62,6 +80,11 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple
         elif step == "t":
             commit(store, StoreUnit(takes=[LaneTakes("A", b"", tokens[:count])]))
             tokens = tokens[count:]
+        elif step == "f":
+            failing = write_without_end(store, b"refused")
+            follower.poll()
+            assert numbers(follower) == numbers(Lookup(store.index))
+            store.abort(failing)
         else:
             commit(store, StoreUnit(moves=[LaneMoves("A", b"", tokens[-count:], "B")]))
             tokens = tokens[:-count]
@@ -172,6 +195,71 @@ def test_a_frame_whose_write_failed_when_all_was_done_is_not_taken_for_one(
     store.close()
 
 
+def test_a_frame_counts_when_its_write_has_returned(tmp_path: Path) -> None:
+    """It may not be on the disk yet: who lands it would have what a power cut takes back."""
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower = Follower(tmp_path)
+    put(store, "A", [b"h" * 364], [b"1"])
+    prepared = write_without_end(store, b"2")
+    for one in (follower, Follower(tmp_path)):
+        one.poll()
+        assert numbers(one) == numbers(Lookup(store.index))
+    store.write(prepared)
+    follower.poll()
+    assert len(numbers(follower)) == 2
+    store.apply(prepared)
+    store.close()
+
+
+def test_a_frame_that_fails_when_all_of_it_is_written_is_never_seen(tmp_path: Path) -> None:
+    """Its messages are refused and come again: they landed twice."""
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower = Follower(tmp_path)
+    put(store, "A", [b"h" * 364], [b"1"])
+    store.abort(write_without_end(store, b"refused"))
+    follower.poll()
+    before = numbers(follower)
+    put(store, "A", [b"h" * 364], [b"2"])
+    assert numbers(follower) == before == numbers(Lookup(store.index))[:1]
+    follower.poll()
+    assert numbers(follower) == numbers(Lookup(store.index))
+    store.close()
+
+
+OWNER = """
+import sys, time
+from test_lookup import SMALL, Path, Store, put, write_without_end
+
+store = Store.open(Path(sys.argv[1]), clock=time.time, options=SMALL)
+put(store, "A", [b"h" * 364], [b"1"])
+write_without_end(store, b"2")
+print("writing", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_an_owner_was_writing_counts_when_it_is_killed(tmp_path: Path) -> None:
+    """As the next start will have it, of which the reader sees nothing but what came since."""
+    follower = Follower(tmp_path)
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    environ = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"writing\n"
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            owner.send_signal(number)
+            follower.poll()
+            assert len(numbers(follower)) == 1
+        owner.kill()
+    follower.poll()
+    assert len(numbers(follower)) == 2
+    with opened(tmp_path) as again:
+        assert numbers(follower) == numbers(again.lookup)
+        commit(again.journal.store, StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"3"])]))  # type: ignore[attr-defined]
+        follower.poll()
+        assert numbers(follower) == numbers(again.lookup)
+
+
 def test_a_long_damaged_frame_of_the_segment_that_is_written_is_not_its_end_either(tmp_path: Path) -> None:
     """What is behind it was noticed when the segment was full, hours later perhaps."""
     store = Store.open(tmp_path, clock=time.time, options=SMALL)
@@ -276,6 +364,15 @@ def test_leases_and_purges_in_a_stopped_store(tmp_path: Path) -> None:
 
 def numbers_after(access: JournalAccess) -> int:
     return access.extent("TELEMETRY.*", 0, None).messages
+
+
+def test_a_mark_that_cannot_be_read(tmp_path: Path) -> None:
+    """What has failed is not told from what counts: nothing is read."""
+    write_journal(tmp_path, 1)
+    (tmp_path / MARK_NAME).unlink()
+    (tmp_path / MARK_NAME).symlink_to(MARK_NAME)
+    with pytest.raises(QueueUnreachable, match=os.strerror(errno.ELOOP)):
+        Follower(tmp_path).poll()
 
 
 def test_not_a_data_folder(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""gateway.queue_manager.journal.commit_mark: which frames readers may take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.commit_mark import MARK_NAME, committed, drop_mark, set_mark
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+
+OPTIONS = StoreOptions(segment_bytes=256 * 1024)
+
+
+def put(store: Store) -> None:
+    prepared = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"x"])]), 1.0)
+    store.write(prepared)
+    store.apply(prepared)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_it_is_told_while_it_is_held(tmp_path: Path) -> None:
+    assert committed(tmp_path) is None
+    tmp_path.mkdir()
+    assert committed(tmp_path) is None
+    held = set_mark(tmp_path, 7)
+    assert committed(tmp_path) == 6
+    assert (tmp_path / MARK_NAME).stat().st_size == 0
+    drop_mark(held)
+    assert committed(tmp_path) is None
+
+
+def test_a_store_moves_it_with_each_frame(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        store = Store.open(tmp_path, clock=lambda: 1.0, options=OPTIONS)
+        found.append(committed(tmp_path))
+        put(store)
+        found.append(committed(tmp_path))
+        refused = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"y"])]), 1.0)
+        store.abort(refused)
+        found.append(committed(tmp_path))
+        put(store)  # the number of the frame that was given up is not given again
+        found.append(committed(tmp_path))
+        store.close()
+        assert committed(tmp_path) is None
+    assert found == [0, 1, 1, 3, 4, 5, 5, 7]
+
+
+def test_where_it_cannot_be_held_the_store_goes_on(tmp_path: Path) -> None:
+    """A reader takes all that is whole, as with an earlier release."""
+    tmp_path.mkdir()
+    (tmp_path / MARK_NAME).mkdir()
+    store = Store.open(tmp_path, clock=lambda: 1.0, options=OPTIONS)
+    put(store)
+    assert committed(tmp_path) is None
+    assert store.depth("A") == 1
+    store.close()
+    drop_mark(-1)
+
+
+def test_asking_neither_keeps_an_owner_out_nor_lets_go_of_its_lock(tmp_path: Path) -> None:
+    tmp_path.mkdir()
+    held = set_mark(tmp_path, 1)
+    assert set_mark(tmp_path, 1) == -1
+    before = open_files()
+    for _ in range(3):
+        assert committed(tmp_path) == 0
+    assert open_files() == before
+    drop_mark(held)
+    again = set_mark(tmp_path, 9)
+    assert committed(tmp_path) == 8
+    drop_mark(again)
