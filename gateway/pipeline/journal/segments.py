@@ -65,11 +65,20 @@ class Segments:
             raise QueueUnreachable(
                 f"{self.folder} has no journal in it: give the data folder of an embedded queue manager"
             )
-        for slot, file in files.items():
-            if slot in self._mapped and self._mapped[slot].file != file:
-                del self._mapped[slot]
-        found = [self.segment(slot).header() for slot in files]
+        for slot in [slot for slot, mapped in self._mapped.items() if files.get(slot) != mapped.file]:
+            del self._mapped[slot]
+        found = [self._header(slot) for slot in files]
         return sorted((header for header in found if header), key=lambda header: header.serial)
+
+    def _header(self, slot: int) -> SegmentHeader | None:
+        try:
+            return self.segment(slot).header()
+        except DataLost as error:
+            if isinstance(
+                error.__cause__, FileNotFoundError
+            ):  # just removed: it was free, or is missed where it is listed
+                return None
+            raise
 
     def committed(self) -> int | None:
         """The last frame that counts, if the journal's owner says so; None: all that are whole do. Asked before the

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -131,6 +132,30 @@ def test_a_file_that_is_made_anew_under_the_name_of_one_that_was_removed(tmp_pat
     after = inodes(tmp_path)
     assert [name for name in before if after.get(name, before[name]) != before[name]]
     store.close()
+
+
+def test_a_file_that_is_removed_while_it_is_looked_at(tmp_path: Path) -> None:
+    """It is free, or else missed by those that list it: a job ended there, as for messages that are lost."""
+    write_journal(tmp_path, 10)
+    spare, ended = tmp_path / "00000999.segment", threading.Event()
+
+    def comes_and_goes() -> None:
+        while not ended.is_set():
+            spare.with_suffix(".new").write_bytes(bytes(1 << 14))
+            spare.with_suffix(".new").rename(spare)
+            spare.unlink()
+
+    other = threading.Thread(target=comes_and_goes)
+    other.start()
+    try:
+        follower = Follower(tmp_path)
+        for _ in range(2000):
+            follower.poll()
+    finally:
+        ended.set()
+        other.join()
+    assert len(numbers(follower)) == 10
+    assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if str(spare) in line][1:]
 
 
 def test_a_segment_that_is_missing_is_not_passed_over(tmp_path: Path) -> None:
