@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from math import inf
 from operator import itemgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from slow_harness import Slow
 
@@ -30,11 +31,14 @@ readers = st.lists(st.tuples(st.booleans(), st.booleans(), subscriptions), min_s
 kinds = st.lists(
     st.sampled_from(["0", "1", "2", "will", "queue", "0000", "1111", "2222", "wills", "queues"]), min_size=1, max_size=4
 )
+denials = st.sets(st.tuples(st.integers(0, 3), st.sampled_from(["a/b", "a/c"])), max_size=3)
 
 
-def heard(many: list[Any], published: list[str], *, kill: bool) -> list[Any]:
-    """What each client has been told, and what waits for it."""
+def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collection[tuple[int, str]] = ()) -> list[Any]:
+    """What each client has been told, and what waits for it. `denied`: which of them may not have which topics."""
     bench, devices, found = Slow(MAPPING), [], list[Any]()
+    not_for = {(f"reader-{number}", topic) for number, topic in denied}
+    bench.engine.router.access.may_receive = lambda _, client, __, topic: (client, topic) not in not_for
     for number, (durable, stays, wanted) in enumerate(many):
         device = bench.device(5, f"reader-{number}").connect(clean=not durable)
         for filter_, (qos, no_local, as_published) in wanted.items():
@@ -97,13 +101,16 @@ def heard(many: list[Any], published: list[str], *, kill: bool) -> list[Any]:
     return [stored, *found]
 
 
-@given(readers, kinds)
-def test_slices_reach_whom_one_step_reaches(many: list[Any], published: list[str]) -> None:
+@given(readers, kinds, denials)
+@example([(False, True, {"a/#": (1, False, False)})], ["wills"], {(0, "a/b")})
+def test_slices_reach_whom_one_step_reaches(
+    many: list[Any], published: list[str], denied: set[tuple[int, str]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        plain = heard(many, published, kill=False)
+        plain = heard(many, published, kill=False, denied=denied)
         patch.setattr(router, "WIDE", -1)
         patch.setattr(wide, "MOST_AT_ONCE", 2)
-        assert heard(many, published, kill=False) == plain
+        assert heard(many, published, kill=False, denied=denied) == plain
 
 
 @given(readers, st.sampled_from(["2", "will", "queue", "wills", "queues"]))

@@ -68,12 +68,14 @@ class Windowed(Client):
 
     def publish(self) -> None:
         if self.online and not self.away and len(self.under_way) < 5:
-            dice, number = self.world.dice, len(self.every) + 1
+            dice = self.world.dice
             qos, kind = dice.choice([1, 2]), dice.choice(KINDS)
-            body = b"%s:%d:n%d" % (self.name.encode(), qos, number)
-            one = Sent(f"news/{self.name}/{kind}", body, qos, retain=dice.random() < self.world.retained)
-            self.every.append(one)
-            self.say(number, one)
+            retain, count = dice.random() < self.world.retained, dice.randint(1, self.world.together)
+            for number in range(len(self.every) + 1, len(self.every) + 1 + count):
+                body = b"%s:%d:n%0*d" % (self.name.encode(), qos, 4 if count > 1 else 1, number)
+                one = Sent(f"news/{self.name}/{kind}", body, qos, retain=retain)
+                self.every.append(one)
+                self.say(number, one)
 
     def take(self, packet: tuple[Any, ...]) -> None:
         kind = packet[0] >> 4
@@ -109,11 +111,11 @@ class ParkedWorld(World):
 
     mortal = Doomed
 
-    def __init__(self, seed: int, *, retained: float = 0.0, **more: Any) -> None:
+    def __init__(self, seed: int, *, retained: float = 0.0, together: int = 1, **more: Any) -> None:
         self.refusing: dict[str, int] = {}
         self.later: list[tuple[Windowed, int]] = []
         """What is not released yet."""
-        self.retained, self.is_calm = retained, False
+        self.retained, self.together, self.is_calm = retained, together, False
         super().__init__(seed, refuse=1, release=10, **more)
         self.windowed = [Windowed(self, f"writes-{number}") for number in range(3)]
         self.clients = [one for one in self.clients if one not in self.publishers] + self.windowed
@@ -205,3 +207,10 @@ def test_what_is_copied_in_slices(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(router, "WIDE", -1)
     monkeypatch.setattr(wide, "MOST_AT_ONCE", 1 + seed % 3)
     play(seed, members=seed % 3, move=1, kill=0.2 * (seed % 2), retained=0.2)
+
+
+@pytest.mark.parametrize("seed", range(100) if LONG else [3])
+def test_what_is_copied_together_in_slices(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "WIDE", -1)
+    monkeypatch.setattr(wide, "MOST_AT_ONCE", 1 + seed % 5)
+    play(seed, together=4, members=seed % 4, move=2, kill=0.2 * (seed % 2), retained=0.2)
