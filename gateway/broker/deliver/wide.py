@@ -230,7 +230,8 @@ class Wide:
         publication = under.publication
         if publication.properties or publication.expires:
             return
-        if under.connection is not None and under.route is not None:
+        is_before_others = publication.retain and len(self._waiting) > 1  # what is retained is what comes last
+        if under.connection is not None and under.route is not None and not is_before_others:
             self._join_of_publisher(under, under.connection, under.route)
         if under.promise is not None:
             self._join_waiting(under, under.promise)

@@ -101,6 +101,8 @@ class PlainLane:
         refused = self.publications.refusal(connection, route, publication, properties)
         missed = 0
         if refused is None and route.wide:
+            if publication.retain:  # who subscribes before he would get a copy knows it from here
+                self.publications.retained.keep(publication)
             over = partial(self._copied, connection, route, publication, packet_id)
             self.publications.wide.begin(connection, route, publication, over)
             return

@@ -222,10 +222,10 @@ class Publications:
         connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
         *, copied: bool = False,
     ) -> int:  # fmt: skip
-        """Make a publication available: retained, on its queues, to local subscribers, unless these have it (`copied`).
-        Returns how many of them had no room for it; at QoS 2 they were asked before PUBREC."""
+        """Make a publication available: retained, on its queues, to local subscribers, unless it is retained and these
+        have it (`copied`). Returns how many of them had no room for it; at QoS 2 they were asked before PUBREC."""
         context = self.context
-        if publication.retain and not publication.handed_over:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
+        if publication.retain and not (publication.handed_over or copied):  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             self.retained.keep(publication)
         if route.plan is not None:
             self.queue_rows.put(

@@ -384,3 +384,61 @@ def test_what_is_malformed_ends_the_connection_before_what_is_behind_it(bench: S
     assert answers(sender) == [1]
     assert sender.wire.closed
     assert [told(one) for one in readers] == [[b"1"]] * MANY
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("slices", range(5))
+def test_who_subscribes_meanwhile_knows_what_is_retained_in_the_end(bench: Slow, qos: int, slices: int) -> None:
+    """With its subscription, or as a copy: who has the former value keeps it until the next one."""
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect()
+    sender.publish("news/a", b"old", 1, 1, retain=True)
+    while bench.later():
+        pass
+    bench.engine.context.until = float("inf")
+    sender.send(b"".join(
+        writer.encode_publish(5, b"news/a", payload, qos, packet_id=number if qos else 0, retain=True)
+        for number, payload in enumerate((b"mid", b"new"), 2)
+    ))  # fmt: skip
+    for _ in range(slices):
+        bench.later()
+    late = bench.device(5, "late").connect()
+    late.subscribe("news/#", 1)
+    while bench.later():
+        pass
+    assert told(late)[-1] == b"new"
+    assert [told(one) for one in readers] == [[b"old", b"mid", b"new"]] * MANY
+    another = bench.device(5, "another").connect()
+    another.subscribe("news/#", 1)
+    while bench.later():
+        pass
+    assert told(another) == [b"new"]
+
+
+@pytest.mark.parametrize("others", [1, 2])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_retained_in_the_end_is_what_came_last(bench: Slow, qos: int, others: int) -> None:
+    """Nobody's overtakes that of others on the topic, where several wait."""
+    readers = subscribed(bench, 0)
+    before, sender, other = (bench.device(5, name).connect() for name in ("before", "sender", "other"))
+    before.publish("news/b", b"x", 1, 1)
+    for device, at, payloads in ((sender, qos, (b"1", b"3")), (other, others, (b"2",))):
+        bench.engine.context.until = float("inf")
+        device.send(b"".join(
+            writer.encode_publish(5, b"news/a", payload, at, packet_id=number, retain=True)
+            for number, payload in enumerate(payloads, 1)
+        ))  # fmt: skip
+        if at == 2:
+            bench.engine.context.until = float("inf")
+            device.send(b"".join(b"\x62\x02" + number.to_bytes(2) for number in range(1, len(payloads) + 1)))
+    while bench.later():
+        pass
+    got = [told(one) for one in readers]
+    assert [sorted(one) for one in got] == [[b"1", b"2", b"3", b"x"]] * MANY
+    late = bench.device(5, "late").connect()
+    late.subscribe("news/a", 1)
+    while bench.later():
+        pass
+    last = told(late)
+    assert len(last) == 1
+    assert [one[-1:] for one in got] == [last] * MANY
