@@ -199,7 +199,8 @@ class InFlight:
             for some in self.context.sessions.portions():
                 for session in some:
                     if _is_away(session):
-                        self._check_rights_of(session)
+                        check = partial(self._check_rights_of, session)
+                        self.context.set_aside.run("session", session.client_id, check)
                 yield
         finally:
             self._rights_asked_for -= 1

@@ -461,3 +461,29 @@ def test_rights_of_who_comes_and_has_no_connack_yet_are_looked_at(before: bool) 
     while bench.queues.commit():
         pass
     assert [packet[0] >> 4 for packet in again.take()] == [p.CONNACK]
+
+
+def test_a_defect_in_one_session_leaves_no_other_with_what_it_may_not_have() -> None:
+    bench, denied = Harness(), False
+    bench.defects = []
+    access = bench.engine.router.access
+    access.decisions = lambda *_: {}
+
+    def may_receive(_listener: str, client: str, *_: object) -> bool:
+        if denied and client == "reader-2":
+            raise ZeroDivisionError
+        return not denied
+
+    access.may_receive = may_receive
+    readers = [bench.device(5, f"reader-{number}").connect(clean=False) for number in range(5)]
+    for one in readers:
+        one.subscribe("t", 1)
+    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
+    sessions = [one.connection.session for one in readers]
+    for one in readers:
+        one.drop()
+    denied = True
+    bench.engine.in_flight.check_rights()
+    bench.advance(1.0)
+    assert [len(one.outflow.inflight) for one in sessions] == [0, 0, 1, 0, 0]
+    assert [(met.what, met.whom) for met in bench.defects] == [("session", "reader-2")]
