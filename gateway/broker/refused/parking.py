@@ -48,6 +48,8 @@ class Parking:
         self.context = context
         self.router = router
         self.waiting: dict[Address, Parked] = {}
+        self._lined_up: dict[Parked, None] = {}
+        """Those behind others, which few are: there may be a queue for each of ten thousand devices."""
         self.rows = 0
         self.unanswered = 0
         self.linked: dict[Connection, Address] = {}
@@ -166,6 +168,8 @@ class Parking:
             parked.successor = Parked(parked.address, parked.policy, self.context.scheduler.now())
             parked = parked.successor
         parked.after += after
+        if after:
+            self._lined_up[parked] = None
         return parked
 
     def _before(self, address: Address, links: Iterable[LinkedRows]) -> list[Parked]:
@@ -269,6 +273,7 @@ class Parking:
             return
         parked.inflight, parked.due = True, False
         parked.after.clear()
+        self._lined_up.pop(parked, None)
         self.context.attempts.append(parked.batch)
         self.context.flush()
 
@@ -320,7 +325,7 @@ class Parking:
                 if parked in waits_for:
                     waits_for[:] = [*(one for one in waits_for if not one.done), rest]
         parked.successor, parked.halved = rest, True
-        for one in self._all():
+        for one in self._lined_up:
             if parked in one.after:
                 one.after.append(rest)
         return True
@@ -332,7 +337,8 @@ class Parking:
         parked.count += successor.count
         parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
-        for one in self._all():
+        self._lined_up.pop(successor, None)
+        for one in self._lined_up:
             one.after = [parked if other is successor else other for other in one.after]
         _move_counts(parked.batch, successor.batch, successor.connections)
         for connection in successor.connections:
@@ -367,8 +373,9 @@ class Parking:
                 self._unlink(connection, parked.address)
             self._release(connection)
         del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
-        for first in [one for one in self.waiting.values() if one.due and parked in one.after]:
-            self.retry(first)
+        for one in [one for one in self._lined_up if one.due and parked in one.after]:
+            if self.waiting.get(one.address) is one:
+                self.retry(one)
 
     def _unlink(self, connection: Connection, address: Address) -> None:
         if self.linked.get(connection) == address:

@@ -649,6 +649,29 @@ def test_many_queues_that_refuse_take_a_time_in_proportion_to_their_number(then:
     assert _calls_of_two_batches(then, 200) < 6 * _calls_of_two_batches(then, 50)
 
 
+class NotLookedThrough(dict[Any, Any]):
+    """Each is asked for by its address."""
+
+    def values(self) -> Any:
+        raise AssertionError("there may be one for each of ten thousand devices")
+
+
+def test_who_is_over_looks_through_none_of_the_others() -> None:
+    rule = "{name: each, topic: 'device/{id}', queue: 'DEVICE.{id}', on_failure: {then: hold}}"
+    bench = Harness(f"version: 1\nto_mq:\n  - {rule}\n")
+    device = bench.device(4, "d").connect()
+    bench.queues.refusing = {f"DEVICE.D{number}": FULL for number in range(20)}
+    for packet_id in range(1, 21):
+        device.publish(f"device/d{packet_id - 1}", b"x", 1, packet_id)
+    parking = bench.engine.parking
+    assert len(parking.waiting) == 20
+    parking.waiting = NotLookedThrough(parking.waiting)
+    bench.queues.refusing = {}
+    bench.advance(600)
+    assert parking.waiting == {}
+    assert acks(device) == [(PUBACK, packet_id) for packet_id in range(1, 21)]
+
+
 @pytest.mark.parametrize("behind", [(), (2,)], ids=["alone", "with another publication"])
 def test_a_client_that_is_back_and_releases_again_is_told_once_it_is_over(bench: Harness, behind: tuple[int]) -> None:
     """Also where it has sent something for the same queue again, of which it is told behind that."""
