@@ -7,7 +7,7 @@ import contextlib
 import socket
 
 import pytest
-from long_form import too
+from long_form import in_long_form
 from stall_attacks import LONG, Attacked, drain, publish, read, subscribe
 
 from gateway.mqtt import client
@@ -18,7 +18,7 @@ SETTINGS = "mqtt: {max_inflight: 1000, max_queued: 1000}\nlisteners: [{name: pla
 CLIENTS = 400 if LONG else 150
 
 
-@pytest.mark.parametrize("expiry", [1, *too(0)])
+@pytest.mark.parametrize("expiry", [1, *in_long_form(0)])
 def test_clients_with_many_subscriptions_leave_together(attacked: Attacked, expiry: int) -> None:
     with attacked.budget() as sockets:
         for one in range(CLIENTS // 3):

@@ -14,7 +14,7 @@ import gateway_template
 import pytest
 from bridge_estate import Estate, estate, wait
 from click.testing import CliRunner
-from long_form import too
+from long_form import in_long_form
 
 from gateway.cli import main
 from gateway.mq import mqmd
@@ -36,7 +36,7 @@ DEFINE QLOCAL(ELSEWHERE.Q) REPLACE
 """
 
 
-@pytest.fixture(scope="module", params=["embedded", "ibm", *too("pymqi")])
+@pytest.fixture(scope="module", params=["embedded", "ibm", *in_long_form("pymqi")])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
     with estate(tmp_path_factory.mktemp(request.param), request.param, MAPPING, OBJECTS) as made:
         yield made

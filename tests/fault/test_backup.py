@@ -12,7 +12,7 @@ from pathlib import Path
 import gateway_template
 import pytest
 from gateways import TREE, RunningGateway
-from long_form import too
+from long_form import in_long_form
 from patient_device import Device
 from small_disks import tmpfs
 
@@ -102,7 +102,7 @@ def test_a_gateway_that_works_is_backed_up_and_put_back(tmp_path: Path) -> None:
     assert stopped.returncode == 0, stopped.stderr
 
 
-@pytest.mark.parametrize("place", ["backup.file:3", *too("backup.file:1")])
+@pytest.mark.parametrize("place", ["backup.file:3", *in_long_form("backup.file:1")])
 def test_a_backup_that_is_killed_is_not_there(tmp_path: Path, place: str) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"
@@ -120,7 +120,7 @@ def test_a_backup_that_is_killed_is_not_there(tmp_path: Path, place: str) -> Non
 
 
 @pytest.mark.parametrize("place", ["restore.file:2", "restore.aside:3", "restore.renamed:3",
-                                   *too("restore.aside:1", "restore.moved", "restore.renamed:1")])  # fmt: skip
+                                   *in_long_form("restore.aside:1", "restore.moved", "restore.renamed:1")])  # fmt: skip
 def test_a_restore_that_is_killed_is_done_again(tmp_path: Path, place: str) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"

@@ -20,7 +20,7 @@ import pytest
 from bridge_estate import Talker
 from failing_calls import ALWAYS, Call, FailingCalls
 from gateways import RunningGateway
-from long_form import too
+from long_form import in_long_form
 from stubborn import Stubborn
 from test_full_disk_gateway import not_ready
 from test_ibm_faults_counted import Subscriber
@@ -151,7 +151,7 @@ def check_retained(gateway: RunningGateway, devices: list[Retaining]) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("without", [2, *too(0)], ids=["fdatasync", "direct"])
+@pytest.mark.parametrize("without", [2, *in_long_form(0)], ids=["fdatasync", "direct"])
 def test_calls_that_fail_while_devices_publish(tmp_path: Path, without: int, part: int) -> None:
     faults = FailingCalls(tmp_path, f"{tmp_path}/data/", without=without)
     with gateway_on(tmp_path, faults) as gateway:

@@ -20,7 +20,7 @@ import mqi_clients
 import pytest
 from bridge_estate import Talker, wait
 from gateways import RunningGateway
-from long_form import too
+from long_form import in_long_form
 
 from gateway.mqtt import client, writer
 from gateway.mqtt.client import server_reader
@@ -81,7 +81,7 @@ class Estate:
         return gateway_template.run(*words, "-c", folder / "settings.yaml", cwd=folder, env=environ)
 
 
-@pytest.fixture(params=["ibmmq", *too("pymqi")])
+@pytest.fixture(params=["ibmmq", *in_long_form("pymqi")])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Estate]:
     made = Estate(tmp_path, request.param)
     with made.manager, made.gateway:

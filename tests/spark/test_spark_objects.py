@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from device_fleet import SMALL, Fleet, descriptor, put, reading
-from long_form import too
+from long_form import in_long_form
 from s3_server import BUCKET, MANIFEST, Fault, Proxy, s3_server
 
 from gateway.mq import mqmd
@@ -113,7 +113,7 @@ def on_a_folder(spark: Any, journal: Path, tmp_path_factory: pytest.TempPathFact
     return job
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "iceberg", *too("delta")])
+@pytest.mark.parametrize("table_format", ["parquet", "iceberg", *in_long_form("delta")])
 def test_the_same_rows_as_on_a_folder_though_requests_fail(
     spark: Any, proxy: Proxy, journal: Path, on_a_folder: Job, tmp_path: Path, table_format: str
 ) -> None:

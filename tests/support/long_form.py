@@ -11,6 +11,6 @@ LONG = bool(os.environ.get("MQGATE_LONG"))
 only_long = pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 
 
-def too(*values: Any) -> list[Any]:
-    """Parameters that come too in the long form; in the short one others stand for them."""
+def in_long_form(*values: Any) -> list[Any]:
+    """Parameters that come in the long form only; in the short one others stand for them."""
     return [pytest.param(*value if isinstance(value, tuple) else (value,), marks=only_long) for value in values]

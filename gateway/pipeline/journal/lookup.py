@@ -187,7 +187,8 @@ class Follower(Lookup):
             self.index, self._positions = Index(), {}
         raise QueueUnreachable(
             f"{self.segments.folder}: segments that the youngest one lists are missing, or are used again before they "
-            "are read; `mqgate journal check` says which are missing"
+            "are read; the log and `/readyz` of its gateway tell of missing files, or, where none runs, "
+            "`mqgate journal check`"
         )
 
     def _advance(self) -> bool:

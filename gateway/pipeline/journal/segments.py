@@ -74,11 +74,9 @@ class Segments:
         try:
             return self.segment(slot).header()
         except DataLost as error:
-            if isinstance(
-                error.__cause__, FileNotFoundError
-            ):  # just removed: it was free, or is missed where it is listed
-                return None
-            raise
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return None  # just removed: it was free, or is missed where it is listed
 
     def committed(self) -> int | None:
         """The last frame that counts, if the journal's owner says so; None: all that are whole do. Asked before the

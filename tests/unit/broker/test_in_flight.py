@@ -401,19 +401,31 @@ def test_at_qos_2_nothing_is_sent_under_another_identifier_than_it_is_stored_wit
     assert (stored(bench), bench.engine.context.sessions.get("s").outflow.inflight) == (0, {})
 
 
+class Rights:
+    """An access list that lets everybody receive everything, until it does not."""
+
+    def __init__(self, bench: Harness) -> None:
+        self.denied = False
+        access = bench.engine.router.access
+        access.may_receive = lambda *_: not self.denied
+        access.decisions = lambda *_: {}
+
+
+def with_one_in_flight(bench: Harness) -> Device:
+    reader = bench.device(5, "reader").connect(clean=False)
+    reader.subscribe("t", 1)
+    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
+    assert len(reader.connection.session.outflow.inflight) == 1
+    return reader
+
+
 def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A reload of the access list asks about a hundred thousand sessions. Who comes before it has come to him gets
     nothing that he may not have any more."""
     bench = Harness()
-    access, denied = bench.engine.router.access, False
-    access.may_receive = lambda *_: not denied
-    access.decisions = lambda *_: {}
-    reader = bench.device(5, "reader").connect(clean=False)
-    reader.subscribe("t", 1)
-    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
-    assert len(reader.connection.session.outflow.inflight) == 1
+    rights, reader = Rights(bench), with_one_in_flight(bench)
     bench.engine.closed(reader.connection)
     for number in range(5000):
         bench.engine.sessions.add(Session(f"s{number}", 5))
@@ -427,7 +439,7 @@ def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
     monkeypatch.setattr(bench.engine.in_flight, "_check_rights_of", counted)
     looks = itertools.count()
     bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4
-    denied = True
+    rights.denied = True
     bench.engine.in_flight.check_rights()
     assert 0 < len(asked) < 500
     again = bench.device(5, "reader").connect(clean=False)
@@ -440,14 +452,9 @@ def test_rights_of_those_away_are_looked_at_in_slices_and_hold_at_once(
 def test_rights_of_who_comes_and_has_no_connack_yet_are_looked_at(before: bool) -> None:
     """A commit takes longer than the slices: he is away as far as what he had in flight is concerned."""
     bench = Harness()
-    access, denied = bench.engine.router.access, False
-    access.may_receive = lambda *_: not denied
-    access.decisions = lambda *_: {}
-    reader = bench.device(5, "reader").connect(clean=False)
-    reader.subscribe("t", 1)
-    bench.device(5, "one").connect().publish("t", b"kept", 1, 1)
+    rights, reader = Rights(bench), with_one_in_flight(bench)
     reader.drop()
-    denied = True
+    rights.denied = True
     looks = itertools.count()
     bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4
     if not before:

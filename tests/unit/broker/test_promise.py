@@ -245,20 +245,7 @@ def test_a_defect_in_what_goes_together_has_each_come_by_itself(bench: Slow, mon
     online.subscribe("news/#", 0)
     online.subscribe("narrow", 1)
     online.take()
-    copy, copy_run = bench.engine.fan_out.copy, bench.engine.fan_out.copy_run
-
-    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
-        if publication.payload == b"2" and receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return copy(receiver, publication, *rest)
-
-    def failing_run(receiver: Any, run: Any, *rest: Any) -> bool:
-        if b"2" in run.payloads and receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return copy_run(receiver, run, *rest)
-
-    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
-    monkeypatch.setattr(bench.engine.fan_out, "copy_run", failing_run)
+    bench.break_copies(monkeypatch, b"2", "reader-20")
     sender = bench.device(5, "sender").connect()
     sender.take()
     released_together(sender, [(b"news/a", b"1"), (b"news/a", b"2"), (b"news/a", b"3"), (b"narrow", b"x")])

@@ -321,20 +321,7 @@ def test_a_defect_in_one_of_them_acknowledges_none_and_the_second_time_that_one_
     bench: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readers, bench.defects = subscribed(bench, clean=False), []
-    deliver, copy_run = bench.engine.fan_out.copy, bench.engine.fan_out.copy_run
-
-    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
-        if publication.payload == b"poison" and receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return deliver(receiver, publication, *rest)
-
-    def failing_run(receiver: Any, run: Any, *rest: Any) -> bool:
-        if b"poison" in run.payloads and receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return copy_run(receiver, run, *rest)
-
-    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
-    monkeypatch.setattr(bench.engine.fan_out, "copy_run", failing_run)
+    bench.break_copies(monkeypatch, b"poison", "reader-20")
     for closed in (True, False):
         sender = bench.device(5, "sender").connect()
         sender.take()

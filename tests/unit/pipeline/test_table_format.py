@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from device_fleet import write_journal
-from long_form import LONG, too
+from long_form import LONG, in_long_form
 from s3_server import BUCKET, Proxy, s3_found
 
 from gateway.pipeline.commands import pipeline
@@ -223,7 +223,7 @@ def compact_as_before(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("optimized", "plain_batch"),
-    [(True, True), *too((False, False), (False, True), (True, False))],
+    [(True, True), *in_long_form((False, False), (False, True), (True, False))],
 )
 def test_delta_that_was_compacted_as_plain_files_on_object_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimized: bool, plain_batch: bool
