@@ -87,8 +87,8 @@ class Gateway:
     # -- start and stop --
 
     def start(self) -> None:
-        """Recover, listen, serve. Raises what keeps it from starting: before anything is taken from anybody all
-        addresses are this process's."""
+        """Recover, listen, serve. Raises what prevents the start. All addresses are bound first, so that nothing is
+        taken from anybody, such as the sessions of another gateway, by a process that cannot listen."""
         parts = self.parts
         bind_listeners(parts.listeners, parts.settings)
         parts.listeners.admin_tls = admin_tls(parts.settings)
@@ -181,7 +181,7 @@ class Gateway:
         return 0 if port is None else int(port.getHost().port)
 
     def _tell_page(self) -> None:
-        """Where the other gateways say that the page is."""
+        """Tell the other gateways where this one's administration page is."""
         self.parts.engine.census.page = self.parts.settings.admin.page or self.page(socket.gethostname())
 
     def page(self, host: str) -> str:
@@ -230,8 +230,9 @@ class Gateway:
     # -- reload --
 
     def reload(self, told: Callable[[Exception | None], None] = log_lines.not_reloaded) -> None:
-        """Read the files again, and put what is in them into force between two batches; that is logged when what new
-        rules consume is open. `told` of ConfigurationError: it says what is wrong with a file, and nothing changes."""
+        """Read the files again, and put what is in them into force between two batches; the log says so when what the
+        new rules consume is open. `told` is called with None, or with the exception: a ConfigurationError says what is
+        wrong with a file, and nothing has changed."""
 
         def read() -> tuple[Settings, Table]:
             settings = self.reread()
@@ -253,7 +254,8 @@ class Gateway:
         self.parts.reader.ask(read, use)
 
     def _use(self, settings: Settings, table: Table) -> None:
-        """ConfigurationError: nothing changes."""
+        """Put settings and rules into force. Raises ConfigurationError if something is wrong with a file; then nothing
+        has changed."""
         parts = self.parts
         use_access = parts.access.prepare(settings)
         guard = guard_of(parts.directory, settings)
@@ -298,7 +300,7 @@ class Gateway:
             log.warning("queue.unknown", text)
 
     def _refused(self, error: ConfigurationError) -> None:
-        """Log and keep what is wrong with the files."""
+        """Log and remember what is wrong with the files."""
         parts = self.parts
         parts.counters.config_reloads["failed"] += 1
         parts.last_reload.ok = False
@@ -310,7 +312,8 @@ class Gateway:
             log.error("reload_refused", str(finding))
 
     def _use_limits(self, changed: list[Change]) -> None:
-        """Rates, shares and the numbers of connections and sessions. No client is disconnected for them."""
+        """Put new rates, shares and numbers of connections and sessions into force. No client is disconnected because
+        of them."""
         parts = self.parts
         take_over(parts.engine.limits, parts.settings)
         parts.listeners.admission.use(parts.settings.limits, parts.settings.listeners)
@@ -358,7 +361,7 @@ class Gateway:
         return self.parts.why_away() or f"no connection to {self.parts.queue_manager.name}"
 
     def _observe_commits(self) -> None:
-        """How long the commits to the gateway's own disk have taken since the last tick."""
+        """Record how long the commits to the gateway's own disk have taken since the last tick."""
         parts = self.parts
         if isinstance(store := parts.own_store, EmbeddedQueueManager):
             times = store.core.committer.times

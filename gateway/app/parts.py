@@ -1,6 +1,7 @@
-"""The parts of one gateway process, made from the settings and joined; and what only all of them together can say.
+"""The parts of one gateway process, made from the settings and connected, and the questions that only all parts
+together can answer.
 
-Everything that shows or serves the process takes this object; `gateway.py` starts, reloads and stops it.
+Whatever shows or serves the process takes this object; `gateway.py` starts, reloads and stops it.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Parts:
         return engine
 
     def use_events(self) -> None:
-        """Device events go where the settings say: where they are not wanted, nothing is asked of what happens."""
+        """Send device events where the settings say. Where none are wanted, the broker does not even collect them."""
         events = self.settings.events
         self.device_events.use(events)
         self.clients.events = self.device_events if events.wanted else None
@@ -193,7 +194,8 @@ class Parts:
 
     @property
     def connected(self) -> bool:
-        """Whether the queue manager takes messages, and the gateway's own disk what it has to."""
+        """Whether messages are taken: the queue manager is connected (the buffer in front of it is not buffering),
+        commits are not held, and the gateway's own disk answers."""
         if self.buffer is not None:
             connected = self.buffer.state != BUFFERING
         else:
@@ -201,7 +203,7 @@ class Parts:
         return connected and not self.engine.context.held_since and not self.disk_hangs()
 
     def disk_hangs(self) -> str:
-        """What the gateway's own disk keeps everybody waiting for; empty: it does not."""
+        """The write to the gateway's own disk that everybody is waiting for, in words; empty if none hangs."""
         store = self.own_store
         return disk_hangs(str(self.directory), store.disk_silence) if isinstance(store, EmbeddedQueueManager) else ""
 
@@ -220,7 +222,7 @@ class Parts:
         return self.table.queues | seen if seen else self.table.queues
 
     def queues_seen(self) -> set[str]:
-        """Queues that rules with placeholders have put to since the start, for nothing else names them: 500 at most."""
+        """Queues that rules with placeholders have put to since the start, as nothing else names them; at most 500."""
         seen: set[str] = getattr(self.queue_manager, "put_to", set())
         own = {self.engine.context.dead_letter_queue}
         return {name for name in seen if name not in own and (name == DEFAULT or not name.startswith(PREFIX))}
@@ -229,11 +231,11 @@ class Parts:
         return {*self.named_queues(), self.engine.context.dead_letter_queue, SET_ASIDE} - {""}
 
     def depths_kept(self) -> Iterator[int]:
-        """Messages on the queues of rules and for dead letters, as the queues are counted: of one at each step."""
+        """The number of messages on each queue of rules and for dead letters, counted one queue at each step."""
         return (self.queue_status.depth(name) or 0 for name in self._queues_to_count())
 
     def set_aside(self) -> str:
-        """How much is set aside, and what met a defect last, in words; nothing: nothing is."""
+        """How many messages are set aside, and in words what met a defect last; empty if there are none."""
         depth, last = self.queue_status.depth(SET_ASIDE), self.engine.context.set_aside.last
         if not depth and not last:
             return ""
@@ -248,12 +250,13 @@ class Parts:
 
     @property
     def storage_full(self) -> StorageFull | None:
-        """Why the gateway's own disk takes no new messages, also while they need none because IBM MQ takes them."""
+        """Why the gateway's own disk takes no new messages; also told while IBM MQ takes them, and the disk is not
+        needed."""
         disk = self.buffer.store.storage_full if self.buffer is not None else None
         return disk or (self.queue_manager.storage_full if isinstance(self.queue_manager, Fills) else None)
 
     def room(self) -> Room | None:
-        """What the messages on the gateway's own disk take, and what they may take."""
+        """How many bytes the messages on the gateway's own disk take, and how many they may take."""
         buffer = self.buffer
         if buffer is None:
             return room_of(self.settings)
@@ -269,7 +272,7 @@ class Parts:
         return {name: None if bound is None else bound * 1000 for name, bound in bounds.items()}
 
     def snapshot(self) -> Snapshot:
-        """What the probes are answered from."""
+        """The state from which the probes are answered."""
         room = self.room()
         return Snapshot(
             configured=True,

@@ -42,8 +42,8 @@ def examine_settings(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> tuple[Settings | None, list[Finding]]:
-    """The settings, and what is wrong with them. What is wrong is left out of them, so that the files that the rest
-    names can be looked at too; None: nothing is left, or the text cannot be read as settings."""
+    """The settings, and what is wrong with them. Wrong values are left out of the settings, so that the files that the
+    other values name can be examined too. None instead of settings: the text cannot be read as settings at all."""
     document = _read(path)
     findings = list(document.findings)
     empty = path is not None and document.value is None
@@ -83,13 +83,13 @@ Given = tuple[Path, object, str]
 
 
 def _step(text: str) -> str | int:
-    """A key, or the place in a list."""
+    """One step of a dotted path: a key, or the index of a list."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
 def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Given]:
-    """Only names that begin with a known section, or seem to mean a setting: Kubernetes sets MQGATE_SERVICE_HOST and
-    the like by itself."""
+    """The settings in the environment. Only names that begin with a known section, or look like a misspelled setting,
+    count: Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
     placed: list[Given] = []
     for name in sorted(environ):
         if not name.startswith(PREFIX):
@@ -133,7 +133,7 @@ def _flags(overrides: Mapping[str, object]) -> list[Given]:
 
 
 def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings: list[Finding]) -> Path:
-    """Set one nested value and create the mappings above it; the key is spelled as in the file."""
+    """Set one nested value and create the mappings above it; keys are spelled as in the file."""
     here: Any = root
     path: list[str | int] = []
     for index, step in enumerate(key):
@@ -161,8 +161,8 @@ def _existing(mapping: dict[str, Any], step: str) -> str:
 
 
 def _empty(step: str, depth: int, following: str | int) -> Any:
-    """The container to create for a key that the file lacks: an override of the default listener keeps its other
-    defaults."""
+    """The container to create for a key that the file lacks. An override of one value of the default listener keeps
+    that listener's other defaults."""
     if not depth and step == "listeners":
         return [{"name": "plain", "port": 1883}]
     return [] if isinstance(following, int) else {}
@@ -200,7 +200,8 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
 
 
 def acl_finding(settings: Settings, entry: int, key: str, what: str, fix: str) -> Finding:
-    """A finding at a key of an entry of the access list, wherever the list stands."""
+    """A finding at a key of an entry of the access list, whether the list is in the settings or in a file of its
+    own."""
     named = settings.security.acl
     if not isinstance(named, str):
         return settings.finding(f"security.acl.{entry}.{key}", what, fix)
@@ -222,7 +223,7 @@ def _acl_document(settings: Settings, named: str) -> Document:
 
 def display(settings: Settings, *, secrets: bool = False) -> Iterator[tuple[str, object, str]]:
     """(key, value, origin) of every setting, as `mqgate check --settings` shows them. Secrets are masked; with
-    `secrets` they are objects that do not show their value."""
+    `secrets` they are objects that do not reveal their value."""
     yield from _display(settings, settings.model_dump(), "", secrets=secrets)
 
 

@@ -1,7 +1,7 @@
-"""The settings of a gateway process: every key with its type, default and the text that documents it.
+"""The settings of a gateway process: every key with its type, its default and the text that documents it.
 
-One field list: the reader, the JSON Schema, `mqgate init` and the reference page are made from it. Opens no file and
-knows no environment.
+The reader, the JSON Schema, `mqgate init` and the reference page are all made from this one list of fields. This module
+opens no file and knows no environment.
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ class Listener(Part):
 
     @property
     def local(self) -> bool:
-        """Whether only programs of this host can reach it."""
+        """Whether only programs on this host can reach the listener."""
         return self.unix is not None or self.bind in {"localhost", "::1"} or self.bind.startswith("127.")
 
     @property
     def knows_by_certificate(self) -> bool:
-        """Whether clients may show a certificate, here or to the load balancer."""
+        """Whether clients may show a certificate, to this listener or to the load balancer in front of it."""
         return self.proxy_certificate != "none" or (self.tls is not None and self.tls.client_certificate != "none")
 
     @contradictions
@@ -446,7 +446,7 @@ class Settings(Part):
                 )
 
     def anonymous_on(self, listener: Listener) -> bool:
-        """Whether clients without credentials may connect there: never by default from other hosts."""
+        """Whether clients without credentials may connect to this listener. By default never from other hosts."""
         if listener.anonymous is not None:
             return listener.anonymous
         said = "anonymous" in self.security.model_fields_set
@@ -461,8 +461,8 @@ class Settings(Part):
         return "default"
 
     def finding(self, key: str, what: str, fix: str = "") -> Finding:
-        """What is wrong with the value of `key`: at its line and column if it is one of a file, and at the place of
-        what contains it if the file lacks it."""
+        """A finding about the value of `key`: at its line and column if the file has the key, otherwise at the nearest
+        section that the file has."""
         while key and key not in self._origins:
             key = key.rpartition(".")[0]
         origin = self.origin(key)
@@ -472,12 +472,13 @@ class Settings(Part):
         return Finding(self.source or "settings" if origin == "default" else origin, 0, 0, what, fix)
 
     def said_by(self, key: str) -> str:
-        """The origin of `key` itself: for a key that the file lacks it is the default, whatever contains it."""
+        """The origin of `key` itself: for a key that the file lacks it is the default, whatever section it belongs
+        to."""
         found = self.origin(key)
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 
     def is_whole(self, section: str) -> bool:
-        """Whether everything that is said in a section is in it: what was wrong may have been left out."""
+        """Whether a section has everything that was said in it; wrong values may have been left out."""
         said = (key for key in self._origins if key == section or key.startswith(f"{section}."))
         return all(map(self._has, said))
 
@@ -518,6 +519,7 @@ class Settings(Part):
         return any(self._empty)
 
     def resolve(self, name: str, key: str = "") -> str:
-        """A file name as the process can open it: relative to the file of settings if it was written there."""
+        """A file name as the process can open it: one that was written in the file of settings is relative to that
+        file."""
         in_file = not self.origin(key).startswith(("environment ", "option ", "default")) if key else True
         return str(PurePath(*self._base, name)) if in_file else name

@@ -24,7 +24,7 @@ MAX_REPEATED = 100_000
 
 
 class _Loader(yaml.CSafeLoader):
-    """The C parser with fewer implicit types: what looks like a version, a time or a country stays a string."""
+    """The C parser with fewer implicit types: what looks like a version, a time or a country code stays a string."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -97,7 +97,7 @@ def read_scalar(text: str) -> Any:
 
 
 def _check_depth(text: str) -> None:
-    """Before nodes are made: the parser calls itself for each level, and would end the process."""
+    """Refuse deep nesting before nodes are made: the parser calls itself for each level, and would end the process."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -164,8 +164,8 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def _merge(self, node: yaml.MappingNode) -> None:
-        """Put what `<<` refers to before what the table has itself, which comes first; of several the first counts.
-        Each key is there once, so that merges of merges do not grow."""
+        """Put what `<<` refers to before the table's own keys, which take precedence; of several tables the first one
+        does. Each key is there once, so that merges of merges do not grow."""
         if not any(key.tag == _MERGE for key, _ in node.value):
             return
         if node in self._merging:
@@ -218,5 +218,5 @@ def _syntax(name: str, text: str, error: yaml.YAMLError) -> Finding:
 
 
 def unread(name: str, error: OSError | UnicodeDecodeError, fix: str) -> Finding:
-    """A file of which nothing is known but why it cannot be read."""
+    """The finding about a file that cannot be read."""
     return Finding(name, 0, 0, f"cannot be read: {getattr(error, 'strerror', None) or error}", fix)

@@ -1,4 +1,4 @@
-"""What a rule must satisfy beyond the types of its keys. Each problem names the path of its key."""
+"""What a rule must satisfy beyond the types of its keys. Each problem names the path of the key it is about."""
 
 from __future__ import annotations
 
@@ -221,7 +221,8 @@ def check_outbound(
 
 
 def _target_names(checker: _Checker, names: Sequence[str], why: str, fix: str, *, alone: bool = False) -> None:
-    """Targets that a rule names, in a list or `alone`: none twice, and no placeholders (`why`, and what to write)."""
+    """The targets that a rule names, in a list or alone (`alone`): none twice, and no placeholders. `why` and the fix
+    are part of the problem."""
     if len(names) > MAX_TARGETS:
         checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
     for index, name in enumerate(names):
@@ -251,7 +252,7 @@ def _constant_name(checker: _Checker, path: Path, name: str | None) -> None:
 
 
 def _subscribable(topic: str) -> None:
-    """An MQ topic string, or one with `+` and `#` as whole levels."""
+    """Check an MQ topic string, or one with `+` and `#` as whole levels."""
     levels = topic.split("/")
     if not 0 < len(topic) <= MAX_TOPIC_STRING or "\0" in topic:
         raise Wrong("an MQ topic string has 1 to 10240 characters", "write a topic, as in plant/+/alarms")

@@ -1,6 +1,6 @@
 """The mapping language as frozen records: what a mapping file may say, with the text that documents each key.
 
-One field list: the parser, the JSON Schema and the reference page are made from it. Nothing is evaluated here.
+The parser, the JSON Schema and the reference page are all made from this one list of fields. Nothing is evaluated here.
 """
 
 from __future__ import annotations

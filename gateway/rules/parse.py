@@ -1,6 +1,6 @@
-"""Mapping files to checked rules. Every error of every file is reported at once, with its place and what to write.
+"""Mapping files to checked rules. Every error in every file is reported at once, with its place and what to write.
 
-Opens no file by itself except the JSON Schemas that rules name, through `load`.
+This module opens no file except the JSON Schemas that rules name, through `load`.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ M = TypeVar("M", bound=Part)
 
 
 def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
-    """The rule without its wrong parts, which the check of the whole file reports; and whether nothing was left out."""
+    """The rule without its wrong parts, which the check of the whole file reports, and whether nothing was left out."""
     if isinstance(raw, model):
         return raw, True
     try:

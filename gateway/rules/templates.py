@@ -51,7 +51,7 @@ RESERVED = ("SYSTEM.", state_queues.PREFIX, "AMQ.")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One placeholder: the kind of its source (`kind`), the value there (`name`), and how it is written."""
+    """One placeholder: the kind of its source (`kind`), the name of the value there (`name`), and how it is written."""
 
     kind: str
     name: str = ""
@@ -146,12 +146,12 @@ def _source(source: str, levels: dict[str, str], plain: Sequence[str], folders: 
 
 
 def render(template: Template, scope: Scope) -> str:
-    """The text. Refused: a slot has no value."""
+    """The text. Raises Refused if a slot has no value."""
     return "".join(part if isinstance(part, str) else text_of(part, scope(part)) for part in template.parts)
 
 
 def text_of(slot: Slot, value: Value) -> str:
-    """The value of a slot within a text. Refused: there is none."""
+    """The value of a slot within a text. Raises Refused if there is none."""
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
     return _cased(shown(value), slot.case)
@@ -184,7 +184,7 @@ def render_value(template: Template, scope: Scope, type_name: str = "") -> Value
 
 
 def to_type(value: Value, type_name: str, what: str) -> Value:
-    """`value` as the type that a rule asks for. Refused: it is not one."""
+    """`value` as the type that a rule asks for. Raises Refused if it cannot be one."""
     try:
         return _CONVERT[type_name](value) if type_name else value
     except (ValueError, TypeError, KeyError, OverflowError):
@@ -220,7 +220,7 @@ _CONVERT: dict[str, Callable[[Value], Value]] = {
 
 
 def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) -> str:
-    """A queue (or queue manager) name that the rule's author allowed. Refused: any other."""
+    """A queue (or queue manager) name that the rule's author has allowed. Raises Refused for any other."""
     if template.constant is not None:
         return template.constant
     name = "".join(part if isinstance(part, str) else _component(part, scope) for part in template.parts)
@@ -234,7 +234,8 @@ def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) 
 
 
 def as_far_as_known(template: Template, scope: Scope, *, names: bool) -> str:
-    """The text, in which a placeholder without a value that fits stays as it is written. `names`: it is an MQ name."""
+    """The text, in which placeholders without a fitting value stay as they are written. `names`: the text is an MQ
+    name."""
 
     def piece(part: str | Slot) -> str:
         if isinstance(part, str):
@@ -253,8 +254,8 @@ def _literal_start(template: Template, word: str) -> bool:
 
 
 def _component(slot: Slot, scope: Scope) -> str:
-    """A value as one component of a name. Refused: it has a dot, a slash, a character that MQ does not allow, or is
-    empty."""
+    """A value as one component of a name. Raises Refused if it has a dot, a slash or a character that MQ does not
+    allow, or is empty."""
     value = scope(slot)
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
@@ -275,7 +276,8 @@ def check_name(text: str, what: str = "queue") -> None:
 
 
 def parse_pattern(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, str], ...]]:
-    """A topic pattern as an MQTT filter's levels and the captured levels (index, name); a rest's name ends in `*`."""
+    """A topic pattern as the levels of an MQTT filter and the captured levels (index, name); the name of a rest ends in
+    `*`."""
     levels: list[str] = []
     names: list[tuple[int, str]] = []
     parts = text.split("/")
