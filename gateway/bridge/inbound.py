@@ -90,7 +90,7 @@ class Prepared:
 
     @property
     def form(self) -> Form | None:
-        """The message as literal pieces and cells, made when it is first asked for; None: the rule has none."""
+        """The message as literal pieces and cells, made when it is first asked for; None: the rule has no form."""
         if self._form is None and not self._has_no_form:
             self._form = form_of(self)
             self._has_no_form = self._form is None
@@ -116,8 +116,8 @@ class Prepared:
     def build_with(
         self, packet_id: int, body: Body, now: float, users: Users = (), expiry: int | None = None
     ) -> Built | None:
-        """The same by the form, for a publication with these user properties and this expiry besides; None: they need a
-        plan of their own."""
+        """The same, made by the form, for a publication that has these user properties and this expiry as well; None:
+        such publications need a plan of their own."""
         form = self.form
         if form is None:
             return None
@@ -133,7 +133,7 @@ class Prepared:
         return Built(*form.destination, form.priority, form.persistent, head, form.tails[packet_id] + body.raw)
 
     def form_in_order(self, users: Users) -> Form | None:
-        """The form that keeps the order of user properties of which a name stands twice, or is the rule's."""
+        """The form that keeps the order of user properties where a name occurs twice or is one that the rule sets."""
         names = b"\0".join([name for name, _ in users])  # which has no NUL [MQTT-1.5.4-2]
         if names not in self._ordered:
             if len(names) > _MAX_NAMES:
@@ -144,8 +144,8 @@ class Prepared:
         return self._ordered[names]
 
     def destination(self, packet_id: int, body: Body, now: float) -> tuple[str, str]:
-        """(queue or topic string, queue manager) that the rule sends this publication to, as far as that is known where
-        it cannot be built: what the header of its dead letter says."""
+        """(queue or topic string, queue manager) to which the rule sends this publication, as far as that is known
+        although the message cannot be built; it goes into the header of the dead letter."""
         rule, scope = self.rule, _per_message(self.scope or (lambda _slot: None), body, packet_id, now)
         manager = as_far_as_known(rule.queue_manager, scope, names=True) if rule.queue_manager else ""
         manager = rule.targets[0] if rule.targets else manager
@@ -154,7 +154,7 @@ class Prepared:
         return as_far_as_known(rule.mq_topic, scope, names=False) if rule.mq_topic is not None else "", manager
 
     def take(self, made: Made) -> None:
-        """Use this message."""
+        """Use this message of the rule."""
         self.queue, self.queue_manager, self.mq_topic = made.destination
         self.priority, self.persistent, self.head, self.tails = made[1:]
 
@@ -174,12 +174,12 @@ class Plan:
 
     @property
     def simple(self) -> bool:
-        """Whether head and tail are all there is to do for every message."""
+        """Whether head and tail are all that is needed for every message."""
         return not self.pending and all(one.simple and one.refused is None for one in self.prepared)
 
     @property
     def asks(self) -> bool:
-        """Whether an answer is awaited: what it needs is stored for each message."""
+        """Whether an answer is awaited; what it needs is then stored for each message."""
         return any(one.request is not None for one in self.prepared)
 
     @property
@@ -189,8 +189,8 @@ class Plan:
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The forms of all rules in order, by which publications with user properties and an expiry besides can be made
-        into messages; empty: they may lead elsewhere, or a rule has no form."""
+        """The forms of all rules in order, which make messages of publications with user properties and an expiry as
+        well. Empty if such publications may lead elsewhere, or if a rule has no form."""
         if self._forms is None:
             forms = () if self.reads else tuple(one.form for one in self.prepared if one.form is not None)
             self._forms = forms if len(forms) == len(self.prepared) else ()
@@ -212,8 +212,8 @@ class Plan:
 def plan(
     table: Table, origin: Origin, properties: Properties, read: tuple[tuple[str, str], ...] | None = None
 ) -> Plan:  # fmt: skip
-    """The plan for one origin with this MQTT 5 property block. `read`: the user properties that conditions find, where
-    these are left to forms; None: they are among the others."""
+    """The plan for one origin with this MQTT 5 property block. `read`: the user properties that conditions look at,
+    where these are left to forms; None: they are among the others."""
     users = tuple(user_properties(properties)) if read is None else read
     context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
     matches = table.match(origin.topic, context)
@@ -233,7 +233,7 @@ def unmatched(origin: Origin, properties: Properties) -> Prepared:
 
 
 def prepare(match: Match, origin: Origin, properties: Properties) -> Prepared:
-    """What the rule makes of such publications."""
+    """Prepare what the rule makes of such publications."""
     scope = _static_scope(match, origin, properties)
     prepared = Prepared(match.rule, match, origin, properties, scope=scope, check=check_of(match.rule))
     if match.pending:

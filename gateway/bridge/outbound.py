@@ -61,7 +61,7 @@ class Outgoing(NamedTuple):
 
 
 def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:
-    """What the rule makes of a message. Raises Refused; its `feedback` is the reason for the dead-letter header."""
+    """What the rule makes of a message. Raises Refused, whose `feedback` is the reason in the dead-letter header."""
     message = read_message(md, data)
     payload, is_utf_8 = _payload(rule, message)
     scope = _Scope(rule, message)
@@ -86,7 +86,8 @@ def _report(message: Message) -> bytes:
 
 
 def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> tuple[OutboundRule, Outgoing]:
-    """Of several rules for one queue the first that can be followed; the last one's refusal when none can."""
+    """What the first of several rules for one queue that can be followed makes of a message. Raises the last rule's
+    refusal if none can."""
     for rule in rules[:-1]:
         with suppress(Refused):
             return rule, publication(rule, md, data)
@@ -116,7 +117,7 @@ def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:
 
 
 def valid_topic(topic: str) -> str:
-    """A topic that messages of queues may be published on. Refused: it is none."""
+    """A topic that messages of queues may be published on. Raises Refused if it is none."""
     if topic.startswith("$"):
         raise Refused("topics beginning with `$` belong to the gateway", Feedback.TOPIC_NOT_VALID)
     return _valid(topic)
@@ -162,7 +163,7 @@ def _retain(rule: OutboundRule, message: Message) -> bool:
 
 
 def _payload(rule: OutboundRule, message: Message) -> tuple[bytes, bool]:
-    """The bytes to publish and whether they are known to be UTF-8 text."""
+    """The bytes to publish, and whether they are known to be UTF-8 text."""
     if not rule.spec.strip_headers:
         return message.data, False
     described, raw = message.described, message.body.raw
@@ -173,7 +174,7 @@ def _payload(rule: OutboundRule, message: Message) -> tuple[bytes, bool]:
 
 
 def _converted(message: Message, raw: bytes, target: int) -> bytes:
-    """The text in the character set of the rule, EBCDIC's new lines as line feeds."""
+    """The text in the rule's character set, with EBCDIC's new lines as line feeds."""
     source = message.described.ccsid if message.described.ccsid > 0 else UTF_8
     before, after = codec_of(source, message.described.encoding), codec_of(target)
     if before is None or after is None:
@@ -204,7 +205,7 @@ def _properties(rule: OutboundRule, message: Message, is_utf_8: bool, scope: _Sc
 
 
 def _request(rule: OutboundRule, message: Message, found: Properties, scope: _Scope) -> None:
-    """Where the device is to answer, and the data its answer must carry back."""
+    """The topic on which the device is to answer, and the data that its answer must carry back."""
     if rule.response_topic is not None and mqmd.number(message.md, mqmd.AT_MSG_TYPE) == REQUEST:
         found[RESPONSE_TOPIC] = _valid(render(rule.response_topic, scope))
         passes = mqmd.number(message.md, mqmd.AT_REPORT) & PASS_CORREL_ID
@@ -233,12 +234,13 @@ def _user_properties(rule: OutboundRule, message: Message) -> list[tuple[str, st
 
 
 def _sendable(text: str) -> bool:
-    """Whether MQTT has room for it: what has not is left out, for the message must not be lost for it [MQTT-1.5.4]."""
+    """Whether a property fits into MQTT. One that does not is left out, because the message must not be lost for it
+    [MQTT-1.5.4]."""
     return len(text) <= MAX_TEXT and "\0" not in text and (text.isascii() or len(text.encode()) <= MAX_TEXT)
 
 
 def _everything(message: Message) -> list[tuple[str, str]]:
-    """The other folders, the descriptor and the headers in words."""
+    """The other folders, the descriptor and the headers as text."""
     pairs: list[tuple[str, str]] = []
     for folder in message.folders.values():
         if folder.name not in {"usr", "mqps", "mqtt"}:

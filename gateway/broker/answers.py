@@ -33,7 +33,7 @@ def pubcomp(packet_id: int) -> bytes:
 
 
 def one_by_one(links: list[Link], datas: list[bytes]) -> Iterable[int]:
-    """To any links."""
+    """Write to links of any kind, one after the other."""
     for link, data in zip(links, datas, strict=True):
         link.write(data)
     return range(len(links))
@@ -66,7 +66,7 @@ class Answers:
         self._send(connections, [connection.link for connection in connections], datas)
 
     def write(self, connection: Connection) -> None:
-        """What one connection is to be told, at once."""
+        """Write what one connection is to be told, at once."""
         out = connection.out
         if out and connection.state != CLOSED:
             connection.out = []
@@ -89,7 +89,8 @@ class Answers:
         return self._acknowledge_each(batch, others) if others else []
 
     def _acknowledge_each(self, batch: Batch, connections: list[Connection]) -> list[Connection]:
-        """The same for some connections that may be closed, or without a CONNACK so far, or be told other things."""
+        """Acknowledge to connections that may be closed, may be without CONNACK so far, or have other things to be
+        told."""
         parking = self.parking
         defer = parking.defer if parking.deferred else None
         together = bool(batch.deliveries or batch.after)
@@ -132,10 +133,10 @@ class Answers:
     # -- PINGREQ --
 
     def pingreq(self, connection: Connection, packet: Any) -> None:
-        """Every PINGREQ has its PINGRESP [MQTT-3.12.4-1], after the answers to what the client sent before it, so that
-        a client may conclude from it that these are complete: at once when nothing is under way or the queue manager
-        is known not to answer, otherwise with the next commit or the next tick, whichever comes first. None before
-        CONNACK, and however many wait for that are one number."""
+        """Answer PINGREQ with PINGRESP [MQTT-3.12.4-1], after the answers to everything the client sent before it, so
+        that a client may take it for a sign that these are complete. It is sent at once if nothing is under way or the
+        queue manager is known not to answer; otherwise with the next commit or the next tick, whichever comes first.
+        None is sent before CONNACK; PINGREQs that wait for that are only counted."""
         del packet
         context = self.context
         nothing = context.idle and not self.parking.waiting
@@ -152,7 +153,8 @@ class Answers:
         after.append(pings)
 
     def tick(self) -> None:
-        """Once a second: a commit that takes long does not make clients think that the gateway does not answer."""
+        """Once a second: answer pings even though a commit takes long, so that clients do not take the gateway for
+        dead."""
         for pings in self.pings:
             if pings.connection.connack_sent:
                 pings.answer()
@@ -167,12 +169,12 @@ class Pings:
         self.count = 1
 
     def __call__(self) -> None:
-        """The commit has returned."""
+        """The commit has returned: answer."""
         self.answers.pings.discard(self)
         self.answer()
 
     def answer(self) -> None:
-        """As many PINGRESP, those that a tick has sent already left out."""
+        """Send the PINGRESPs that no tick has sent already."""
         connection, count, self.count = self.connection, self.count, 0
         context = self.answers.context
         if count and connection.state != CLOSED:

@@ -65,7 +65,7 @@ class Destination:
         self._contributors: set[Connection] = set()
         self._unanswered: set[Connection] = set()
         self._noted: list[Connection] = []
-        """Who contributes, as the fast lane notes it; the next: who is unanswered. Both may have somebody twice."""
+        """Contributors and unanswered connections as the fast lane notes them, some of them perhaps twice."""
         self._noted_unanswered: list[Connection] = []
         self.released_rows: list[ReleasedRows] = []
         """Rows that release staged messages, as they were noted; `marks` has them one by one."""
@@ -75,7 +75,7 @@ class Destination:
         self.segmented = False
         """Whether messages were cut into segments here: not every row is a message then."""
         self._open: list[Columns] = []
-        """Those that rows are appended to without asking."""
+        """Columns that rows are appended to directly."""
 
     @property
     def rows(self) -> int:
@@ -85,11 +85,11 @@ class Destination:
     # -- rules --
 
     def aim(self, policy: Policy) -> None:
-        """Note that what is appended from now on is put by the rule with this policy."""
+        """Note that the rows appended from now on are put by the rule with this policy."""
         last = self.policies[-1][1]
         if last is not policy and last != policy:
             self.policies.append((len(self.puts.heads), policy))
-            self.close()  # who appends must say so first
+            self.close()  # whoever appends must call `open` again
 
     def policy(self, row: int) -> Policy:
         """The policy of the rule that put a row."""
@@ -111,42 +111,42 @@ class Destination:
         return rows
 
     def open(self, columns: Columns) -> None:
-        """Have rows of the rule that puts here now appended to its columns without asking, until it is another one."""
+        """Let the rows of the current rule be appended to these columns directly, until another rule puts here."""
         columns.heads, columns.bodies, columns.released = self.puts.heads, self.puts.bodies, self.released_rows
         columns.owners = self._noted if columns.answered else self._noted_unanswered
         columns.destination = self
         self._open.append(columns)
 
     def close(self) -> None:
-        """From now on whoever appends rows has to ask."""
+        """End direct appending: from now on whoever appends rows has to call `open` first."""
         for columns in self._open:
             columns.heads = columns.bodies = columns.owners = columns.released = columns.destination = None
         self._open.clear()
 
     def cut(self, rows: int, policies: int, releases: int) -> None:
-        """Take back rows that were appended: so many rows, policies and releases are left."""
+        """Take back rows that were appended, so that this many rows, policies and releases are left."""
         del self.puts.heads[rows:], self.puts.bodies[rows:], self.policies[policies:], self.released_rows[releases:]
         for row in [row for row in self._marks if row >= rows]:
             del self._marks[row]
 
-    # -- who waits: nothing asks for them unless something fails --
+    # -- who waits: asked for only when something fails --
 
     @property
     def contributors(self) -> set[Connection]:
-        """Who has a publication of QoS 1 or 2 here, and waits if the queue refuses."""
+        """The connections with a publication of QoS 1 or 2 here, which wait if the queue refuses."""
         self._contributors.update(self._noted)
         self._noted.clear()
         return self._contributors
 
     @property
     def unanswered(self) -> set[Connection]:
-        """Who has a publication of QoS 0 here, and waits for nothing."""
+        """The connections with a publication of QoS 0 here, which wait for nothing."""
         self._unanswered.update(self._noted_unanswered)
         self._noted_unanswered.clear()
         return self._unanswered
 
     def contribute_like(self, other: Destination) -> None:
-        """Note that whoever has publications at another destination has some here."""
+        """Note that whoever has publications at another destination has some here too."""
         self._contributors |= other.contributors
         self._unanswered |= other.unanswered
 
@@ -183,7 +183,8 @@ class Destination:
 
     @property
     def dead_letters(self) -> list[int]:
-        """The rows that are dead letters; found without a mark for each row that releases a staged message."""
+        """The rows that are dead letters. Unlike `marks`, this makes no mark for each row that releases a staged
+        message."""
         return [row for row, mark in self._marks.items() if mark.cause is not None]
 
     @property
@@ -244,7 +245,7 @@ class Batch:
         """Sessions by the name of their records, which are made when the batch is closed: once, however often they have
         changed until then."""
         self.subscriptions = 0
-        """How many the records of sessions in this batch have together: they are as long as that."""
+        """How many subscriptions the session records in this batch have in all, which says how long they are."""
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
         self.answered = [0] * 16
@@ -262,7 +263,7 @@ class Batch:
         self.staged_rows = 0
         """How many these are, once they are committed."""
         self.moves: dict[Session, list[Move]] = {}
-        """What is released of such as are staged in runs, in order."""
+        """Releases of publications that are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
         self._links: Links | None = None
@@ -318,7 +319,7 @@ class Batch:
         return destination
 
     def part(self, address: Address | None = None) -> None:
-        """Give each queue a destination of its own, of what may go to this address, or of everything."""
+        """Turn `mixed` rows into one destination for each queue: those that may go to this address, or all."""
         like = None if address is None else address._replace(queue="")
         for mixed in [one for one in self.mixed if like is None or one.address == like]:
             self.mixed.remove(mixed)
@@ -327,7 +328,8 @@ class Batch:
             self.undo = undo
 
     def noting(self, table: dict[Any, Any], key: object) -> None:
-        """A key of a table is about to change: of the batch, or of a session whose state goes with it."""
+        """Tell `undo` that a key of a table is about to change: a table of the batch, or of a session whose state goes
+        with it."""
         if self.undo is not None:
             self.undo.key(table, key)
 

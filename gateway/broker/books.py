@@ -1,8 +1,8 @@
-"""The broker's books: what a rule has received is what it put, dead-lettered, dropped and holds. Pure.
+"""The broker's books. For each rule, what was received equals what was put, dead-lettered, dropped and is held. Pure.
 
-Each is counted where it is decided. A message counts as received when the unit of work it is part of is committed, or
-when it is parked; then it is held until that is committed. As long as nothing fails, nothing here is done for each
-message; only messages of a sampled trace are told one by one to an exporter, if there is one.
+Each figure is counted where the decision is made. A message counts as received when its unit of work is committed, or
+when it is parked; then it is held until it is committed. As long as nothing fails, nothing is done here for single
+messages; only messages of a sampled trace are reported one by one, if there is an exporter.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ _NOT_BUILT: dict[int, TransformReason] = {
 
 
 def rule_of(row: Row) -> str:
-    """Whose message a row is; a dead letter's is that of the rule that could not put it."""
+    """The rule that a row belongs to; for a dead letter, the rule that could not put it."""
     destination, number = row
     mark = destination.marks.get(number, _UNMARKED)
     return destination.policy(number).rule if mark.cause is None else mark.cause.rule
 
 
 def qos_of(row: Row) -> int:
-    """The QoS a row came with, as far as it is known: that of what is not persistent counts as 0; -1: from a queue."""
+    """The QoS that a row came with, as far as known: what is not persistent counts as 0, and -1 means that it came from
+    a queue."""
     destination, number = row
     mark = destination.marks.get(number, _UNMARKED)
     if mark.released is not None:
@@ -58,7 +59,7 @@ def not_built(counters: Counters, rule: str, why: Refused, client_id: str = "", 
 
 
 def messages(rows: Iterable[Row]) -> Iterator[Row]:
-    """One of these rows for each message: of a message in segments the first."""
+    """One row for each message; for a message in segments, the first."""
     for row in rows:
         destination, number = row
         if not destination.segmented or not is_further(destination.puts.heads[number]):
@@ -100,7 +101,7 @@ def refused(
 
 
 def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
-    """Count what a batch has put; how many messages of rules that is."""
+    """Count what a batch has put; returns how many messages of rules that is."""
     bridged = 0
     for destination in batch.destinations.values():
         puts = destination.puts
@@ -169,7 +170,8 @@ def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
 
 
 def _lost(counters: Counters, queue_manager: str, destination: Destination) -> None:
-    """Count rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are lost."""
+    """Count rows out of syncpoint that were refused when it could no longer be told which; being QoS 0 they are
+    lost."""
     puts = destination.puts
     lost, puts.lost = puts.lost, 0
     reason = policy_for(puts.lost_reason).drop

@@ -46,7 +46,7 @@ MOST_SUBSCRIPTIONS = 20_000
 
 
 class Context:
-    """State that all parts share, and the few things they all do."""
+    """State that all parts share, and the few things that all of them do."""
 
     until: float = inf
     """Until when, by the clock that never jumps, packets are worked off in this turn; what is left is put off."""
@@ -129,15 +129,15 @@ class Context:
         self.attempts: list[Batch] = []
         """Batches that go before the open one: the next attempts of what was parked."""
         self.set_aside = SetAside(self, scheduler)
-        """Runs what may fail by itself: records, messages, ends of connections, timers."""
+        """Runs what may fail without affecting anything else: records, messages, ends of connections, timers."""
         self.scheduler: Scheduler = GuardedScheduler(scheduler, self.set_aside)
         self.clock: Clock = scheduler
-        """The time alone, at first hand: it is asked for in every round."""
+        """The scheduler's clock without the guard around it, as it is asked in every round."""
         self.running = self.batch
         """The batch whose unit of work is being committed, or the last one."""
         self.committing = False
         self.group_commit = GroupCommit[Connection]()
-        """For whom the open batch waits after a slow commit."""
+        """The clients the open batch waits for after a slow commit."""
         self.held_since = 0.0
         """Since when nothing could be committed (0: all is well)."""
         self.unwritten: set[Connection] = set()
@@ -149,7 +149,7 @@ class Context:
         self.problems: dict[str, str] = {}
         """What an operator should look at, by what it concerns; readiness and the admin page show it."""
         self.shortest_payload = limits.max_payload or limits.max_packet
-        """The longest payload that the listener of every connection allows."""
+        """The longest payload that all listeners with connections allow."""
         self.draining = self.paused = False
         """`paused`: true while the open batch is full and a commit runs: the network edge stops reading."""
         self.on_pause: Callable[[bool], None] = lambda _paused: None
@@ -175,7 +175,7 @@ class Context:
     # -- what a connection is told --
 
     def send(self, connection: Connection, data: bytes) -> None:
-        """A packet for a connection; all of a batch are written at once by `flush`, none before CONNACK
+        """Queue a packet for a connection. `flush` writes all of a batch at once, and nothing before CONNACK
         [MQTT-3.2.0-1]."""
         self.counters.packets_out[data[0] >> 4] += 1
         if not connection.connack_sent and connection.state == ONLINE:
@@ -188,28 +188,28 @@ class Context:
         self.unwritten.add(connection)
 
     def behind_connack(self, connection: Connection) -> list[bytes]:
-        """What was to go with a CONNACK, and is not kept any more."""
+        """Take away, and return, what was kept to follow a connection's CONNACK."""
         kept, connection.behind_connack = connection.behind_connack, []
         self.behind_connacks -= connection.behind_bytes
         connection.behind_bytes = 0
         return kept
 
     def is_overloaded(self, connection: Connection) -> bool:
-        """Whether so much is kept for a client that it gets nothing more at QoS 0: it does not read, or its CONNACK
-        waits, for a queue manager that is away perhaps. A quarter of what may be kept for all is for those who wait
-        for that."""
+        """Whether so much is kept for a client that it gets nothing more at QoS 0, because it does not read, or because
+        its CONNACK waits, perhaps for a queue manager that is away. All clients that wait for CONNACK may have a
+        quarter of what may be kept for all."""
         most, all_of_them = self.limits.max_outgoing_bytes // 2, self.limits.max_buffered_bytes // 4
         if not connection.connack_sent:
             return connection.behind_bytes > most or 0 < all_of_them < self.behind_connacks
         return connection.link.buffered() > most
 
     def send_counted(self, connection: Connection, data: bytes) -> None:
-        """One or several packets that are counted already."""
+        """Queue one or several packets that have been counted already."""
         connection.out.append(data)
         self.unwritten.add(connection)
 
     def send_all(self, connection: Connection, packets: list[bytes]) -> None:
-        """Several packets, or none."""
+        """Queue any number of packets."""
         if len(packets) < 2 or not connection.connack_sent:
             for data in packets:
                 self.send(connection, data)
@@ -239,7 +239,7 @@ class Context:
         self.close(connection, why, text)
 
     def _disconnect(self, connection: Connection, reason: int, text: str) -> bytes:
-        """DISCONNECT with a reason; empty for clients that know none."""
+        """A DISCONNECT with a reason; empty for clients whose version has none."""
         if connection.version != V5 or connection.state != ONLINE:
             return b""
         properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
@@ -251,7 +251,8 @@ class Context:
         return data
 
     def _refuse_behind_connack(self, connection: Connection, error: ProtocolError, why: DisconnectReason) -> None:
-        """CONNACK comes first [MQTT-3.2.0-1], when what it says is committed; so do the answers to what was right."""
+        """Refuse a client whose CONNACK is not committed yet: CONNACK, and the answers to what was right, come first
+        [MQTT-3.2.0-1]."""
         told = self._disconnect(connection, error.reason, str(error))
         self.behind_connack(connection)
         connection.close_reason, connection.leaving = str(error), True
@@ -259,9 +260,9 @@ class Context:
         self.close_when_committed(connection, told)
 
     def close_when_committed(self, connection: Connection, told: bytes = b"") -> None:
-        """Close the socket of a connection that has ended when the open batch is committed, and say this behind its
-        CONNACK. It is no connection any more that would be counted: should the commit not come back, it waits no longer
-        than a CONNECT would."""
+        """Close the socket of a connection that has ended when the open batch is committed, and send `told` behind its
+        CONNACK. The connection no longer counts as one; if the commit does not return, it waits no longer than a
+        CONNECT would."""
         self.departing[connection] = self.scheduler.monotonic()
         self.batch.after.append(partial(self._close_now, connection, told))
 
@@ -274,9 +275,9 @@ class Context:
         connection.link.close()
 
     def defect(self, connection: Connection, error: Exception) -> None:
-        """The gateway has a defect, and this connection met it: it alone ends. Nothing that its client sent and that is
-        not committed was acknowledged; the client comes back and sends it again, one packet at a time is looked at
-        then, and what meets the defect again is set aside."""
+        """End the one connection that ran into a defect of the gateway. Nothing its client sent was acknowledged unless
+        it is committed. When the client comes back and sends it again, its packets are taken one at a time, and the one
+        that meets the defect again is set aside."""
         self.set_aside.suspect(connection)
         self.set_aside.keep("connection", connection.publisher.client_id or connection.link.peer, error)
         try:
@@ -298,7 +299,7 @@ class Context:
             self._refuse_behind_connack(connection, error, why)
 
     def keep_of_stranger(self, connection: Connection, size: int) -> int:
-        """So many bytes are kept of a connection that is not online; how many of all of them together."""
+        """Note how many bytes are kept of a connection that is not online; returns the sum for all such connections."""
         self.strangers += size - connection.kept
         connection.kept = size
         return self.strangers
@@ -312,7 +313,7 @@ class Context:
         return not self.access.may_take(session.user, session.listener, user, listener)
 
     def owner_of(self, session: Session) -> dict[str, Any]:
-        """What the records of a session and its will say of its owner, where several gateways share the state
+        """What the records of a session and of its will say about the owner, where several gateways share the state
         queues."""
         if not self.instance:
             return {}
@@ -320,13 +321,13 @@ class Context:
         return {"owner": self.instance, "epoch": session.epoch, "after": session.came_after} | came
 
     def persist(self, session: Session) -> None:
-        """The session's record, as it is now, with the open batch."""
+        """Put the session's record, as it is now, with the open batch."""
         self.batch.replace(SESSIONS, session.key, session.to_record(self.now, self.owner_of(session)))
         self.batch.subscriptions += len(session.subscriptions)
 
     def persist_changed(self) -> None:
-        """The records of sessions that are made when the open batch is closed. One that cannot be made costs its
-        client the connection, with the answers it waits for."""
+        """Put the records of changed sessions; done when the open batch is closed. A session whose record cannot be
+        made loses its connection, with the answers it waits for."""
         for session in list(self.batch.changed.values()):
             try:
                 self.persist(session)
@@ -347,21 +348,21 @@ class Context:
             self.on_denied(connection, direction, topic)
 
     def is_elsewhere(self, queue_manager: str) -> bool:
-        """Whether this queue manager of an address is a target, or several are."""
+        """Whether an address's queue manager is a target, or a list of targets."""
         return queue_manager in self.target_names or isinstance(queue_manager, Spread)
 
     # -- what is under way --
 
     @property
     def is_full(self) -> bool:
-        """Whether the open batch replaces as much of the state as is replaced in time by one commit. While nothing can
-        be committed it takes more: pings and acknowledgements go on."""
+        """Whether the open batch replaces as many state records as one commit can replace in acceptable time. While
+        nothing can be committed it takes more, so that pings and acknowledgements go on."""
         batch = self.batch
         full = len(batch.replaces) + len(batch.changed) >= MOST_REPLACED or batch.subscriptions >= MOST_SUBSCRIPTIONS
         return full and not self.held_since
 
     def is_time_up(self) -> bool:
-        """Whether what is left of the packets that are being taken in is put off."""
+        """Whether the rest of the packets being taken in is put off."""
         return self.is_full or self._is_over(self.until)
 
     def is_time_of_strangers_up(self) -> bool:
@@ -376,27 +377,28 @@ class Context:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits for a commit but what is parked."""
+        """Whether nothing but parked messages waits for a commit."""
         return not self.committing and not self.batch and not self.attempts
 
     def being_taken(self, queue: str, key: bytes) -> set[Token]:
-        """Messages that a batch which is not committed yet takes: they can still be fetched, and must not go twice."""
+        """Messages that an uncommitted batch takes: they can still be fetched, and must not be handed out twice."""
         batches = (self.batch, self.running) if self.committing else (self.batch,)
         taken = [batch.takes[queue, key].tokens for batch in batches if (queue, key) in batch.takes]
         return {token for tokens in taken for token in tokens}
 
     def stores_for(self, session: Session) -> bool:
-        """Whether what is being committed, and may be seen already, stores something for a session."""
+        """Whether the running commit, which others may see already, stores something for a session."""
         return self.committing and any(one[0] is session for one in self.running.deliveries)
 
     def unexpected(self, name: str, error: Exception) -> MQError:
-        """A defect that was met while something was read; what whoever asked for it is told, who tries again."""
+        """Record a defect that was met while something was read; returns the error that is reported to whoever asked,
+        who tries again."""
         self.set_aside.keep("call", name, error)
         return MQError(2195, "a defect of the gateway")  # MQRC_UNEXPECTED_ERROR
 
     def ask(self, read: Callable[[], _T], answered: Callable[[_T | MQError], None]) -> None:
-        """Have `answered` called with what `read` finds at the queue manager: at once where that is part of this
-        process, in a later turn of the reactor where it is remote and may not answer."""
+        """Call `answered` with what `read` finds at the queue manager: at once where that is part of this process, in a
+        later turn of the reactor where it is remote and may not answer."""
         if self.remote_reads is None:
             answered(found_or_raised(read))
             return

@@ -74,7 +74,7 @@ MAX_ROWS = 20_000
 
 
 class Engine:
-    """Makes the parts of the broker and joins them; each part knows one group of packets."""
+    """Creates the parts of the broker and connects them; each part handles one group of packets."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Engine:
         context.refuse_connect = self.connacks.refuse_malformed
         self.plain_lane.handlers = self._handlers()
         self._submitting = False
-        # for those who are no part of the broker
+        # for users outside of the broker
         self.queue_manager, self.scheduler = queue_manager, scheduler
         self.limits, self.counters, self.census = limits, counters, census
         self.sessions, self.connections = context.sessions, context.connections
@@ -161,7 +161,7 @@ class Engine:
         return ownership
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
-        """Who knows a packet type."""
+        """The handler of each packet type."""
         handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         for kind, handler in {
             1: self.connect.connect,
@@ -180,8 +180,8 @@ class Engine:
         return handlers
 
     def recover(self, on_read: Callable[[], None] = lambda: None) -> dict[str, int]:
-        """Before anything is served: bring back what is stored; how much there was, for the log. `on_read` is told of
-        each record."""
+        """Bring back what is stored, before anything is served. Returns how much there was, for the log. `on_read` is
+        called for each record."""
         self.recovery.on_read = on_read
         counts = self.recovery.recover(self.ownership)
         self.recovery.on_read = lambda: None  # sessions that move here later are no part of the start
@@ -190,7 +190,7 @@ class Engine:
     # -- connections --
 
     def connected(self, link: Link) -> Connection | None:
-        """A socket was accepted. None: refused, because the gateway is full or stopping."""
+        """A socket was accepted. Returns None if the connection is refused, because the gateway is full or stopping."""
         context = self.context
         if context.draining or len(context.connections) >= context.limits.max_connections:
             return None
@@ -214,7 +214,7 @@ class Engine:
         self._ended(connection, why)
 
     def _ended(self, connection: Connection, why: DisconnectReason) -> None:
-        """The end of a connection is a unit: whatever it meets, the connection is no more."""
+        """End a connection, as one unit: even if this runs into a defect, the connection is gone afterwards."""
         who = connection.publisher.client_id or connection.link.peer
         if not self.context.set_aside.run("connection", who, partial(self.endings.ended, connection, why)):
             self.endings.forget(connection)
@@ -222,8 +222,9 @@ class Engine:
     # -- the way of a batch: what was received, flush, the commit, done --
 
     def received_each(self, arrived: list[tuple[Connection, bytes]]) -> None:
-        """Bytes of several connections, once of each. Call `flush` when all that was readable has been handed in. The
-        fast lane takes what is ordinary; the plain lane takes the first packet of each that is not; and so on."""
+        """Take the bytes of several connections, each of which is there once. Call `flush` when everything readable has
+        been handed in. The fast lane takes ordinary packets; at the first other packet of a connection the plain lane
+        takes that one, and the rest goes to the fast lane again."""
         context = self.context
         context.now = context.clock.now()
         if not context.batch.opened:
@@ -237,22 +238,23 @@ class Engine:
             return
         self._take_rest([one for one in rest if one[0].state == ONLINE])
         if len(strangers) > MANY_STRANGERS:
-            self.flush()  # what clients have sent is committed while those who come are looked at
+            self.flush()  # what clients have sent is committed while new ones are checked
         for one in strangers:  # one by one: a CONNECT may end a connection whose client had sent all before it
             self._take_rest([one])
 
     def _received_late(self, connection: Connection, data: bytes) -> None:
-        """Bytes that were put off."""
+        """Take bytes that were put off."""
         self._take_rest(self._take_ordinary([(connection, data, 0)]))
 
     def _packet_alone(self, connection: Connection, data: bytes) -> None:
-        """A whole packet of a connection that is online."""
+        """Handle one whole packet of a connection that is online."""
         packet, _ = connection.reader.packet(data, 0)
         if packet is not None:
             self.one_by_one.packet(connection, packet)
 
     def _take_rest(self, rest: Rest) -> None:
-        """What is not ordinary, and all that is ordinary behind it."""
+        """Take the first packet of each connection that is not ordinary, then what is ordinary behind it, until nothing
+        is left."""
         context, monotonic = self.context, self.context.clock.monotonic
         while rest:
             going = []
@@ -270,8 +272,8 @@ class Engine:
             rest = self._take_ordinary(going) if going else going
 
     def _take_ordinary(self, arrived: Arrived | Rest) -> Rest:
-        """What the fast lane takes. If that meets a defect, nobody can tell whose packet it was: so it gets nothing of
-        those who have met one."""
+        """Let the fast lane take ordinary packets. If it runs into a defect, nobody can tell whose packet it was, so
+        all connections of this round end; those that met a defect lately are kept apart and go to the plain lane."""
         apart: Rest = []
         if self.context.set_aside.suspects:
             arrived, apart = self._suspects_apart(arrived)
@@ -283,7 +285,7 @@ class Engine:
             return apart
 
     def _suspects_apart(self, arrived: Arrived | Rest) -> tuple[Arrived | Rest, Rest]:
-        """What others have sent, and what clients have that met a defect lately."""
+        """Split what has arrived: what goes to the fast lane, and what comes from clients that met a defect lately."""
         context, others, apart = self.context, list[Any](), Rest()
         for one in arrived:
             connection, data = one[0], one[1]
@@ -321,7 +323,7 @@ class Engine:
         return stop
 
     def _online(self, connection: Connection) -> None:
-        """A client is let in: what it has sent early is taken in its turn."""
+        """A client was let in: what it sent early is taken now, or in its turn."""
         data = self.early.taken(connection)
         if connection in self.put_off:
             self.put_off.add_first(connection, data)
@@ -333,7 +335,7 @@ class Engine:
         self.context.protocol_error(connection, error)
 
     def use(self, table: Table) -> None:
-        """New rules, between two batches."""
+        """Put new rules into force, between two batches."""
         self.router.use(table)
         self.parking.use(policies_of(table, self.parking.rules()))
         if isinstance(self.queue_manager, KeepsOpen):
@@ -372,12 +374,12 @@ class Engine:
         finally:
             self._submitting = False
         if context.batch.opened and not context.batch:
-            context.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
+            context.batch.opened = 0.0  # what was read needs no commit: the next batch has not begun
         self._check_pressure()
 
     def _hand_over(self, unit: Unit) -> None:
-        """Have a unit committed. After a defect there nobody can tell whether it is, and nothing could be committed any
-        more: whoever called, the process ends."""
+        """Have a unit committed. If this raises, nobody can tell whether the unit is committed and nothing could be
+        committed any more, so the process ends, whoever called."""
         try:
             self.context.submit(unit, self.done)
         except Exception as error:
@@ -476,7 +478,7 @@ class Engine:
             self.context.set_aside.call(call)
 
     def _keep_tokens(self, batch: Batch) -> None:
-        """What was staged is released by the tokens it has now."""
+        """Note the tokens that staged publications have now; their release will name them."""
         batch.staged_rows, others = keep_tokens(batch.staged)
         for owner, staged, first, ids, run in others:
             tokens = staged.tokens[first : first + len(ids)]
@@ -496,8 +498,8 @@ class Engine:
             raise
 
     def _step(self, batch: Batch, call: Callable[..., _T], *args: object) -> _T | None:
-        """Something that follows a commit. If it meets a defect, nobody can tell who has not heard of the commit: those
-        who wait for an answer in it come back, and are told by their sessions."""
+        """Do one thing that follows a commit. If it runs into a defect, nobody can tell who has not heard of the
+        commit, so those who wait for an answer in it are disconnected: they come back, and their sessions tell them."""
         try:
             return call(*args)
         except Exception as error:  # noqa: BLE001 -- the other steps are taken
@@ -518,7 +520,7 @@ class Engine:
             self.done(Unit([]), Outcome())
 
     def abandon(self) -> None:
-        """The batch that failed waits: its messages are parked; what has come after it goes on."""
+        """Park the messages of the batch that failed; what came after it goes on."""
         self.context.committing = False
         if not (self._submitting or self.context.group_commit.gathering):
             self.flush()

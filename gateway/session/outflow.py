@@ -70,7 +70,8 @@ def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
 
 
 def restored_several(records: list[bytes], tokens: list[Token], begin: int, decoding: Decoding) -> Copies | None:
-    """The stored row at `begin` with those behind it that are alike; None: it is to be looked at alone."""
+    """The stored row at `begin` together with the rows behind it that are alike; None: it has to be looked at by
+    itself."""
     like, sub_ids, width, first, end = decoding.decode_several(records, begin)
     if end - begin < 2:
         return None
@@ -96,7 +97,8 @@ if copy_columns.compiled is not None:
 
 
 class _NothingWaits(deque["Item | Copies"]):
-    """What all have together of whom nothing waits, as one of its own takes 760 bytes: nothing can be put there."""
+    """The queue shared by all sessions for which nothing waits, because one of its own takes 760 bytes each. Nothing
+    can be put there."""
 
     def _none(self, *_: object) -> NoReturn:
         raise TypeError("nothing is put where nothing waits: see Outflow.line")
@@ -189,8 +191,8 @@ class Outflow:
         return bool(self._alias_limit)
 
     def number(self) -> int:
-        """The packet id of what is stored and waits: one that is not in flight. Where most are it may be one of them,
-        as all may be: then `fill` looks after it, if that one is in flight still."""
+        """The packet id of something that is stored and waits: one that is not in flight. When most ids are in flight,
+        it may be one of those; then `fill` checks whether it still is."""
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
@@ -199,7 +201,7 @@ class Outflow:
                 return candidate
 
     def allot(self) -> int:
-        """A packet id that is not in flight, where not all are. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
+        """A packet id that is not in flight; not all of them may be. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
         [MQTT3-4.3.2-1] [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
         found = self.number()
         if found in self.inflight:  # most are
@@ -212,7 +214,7 @@ class Outflow:
         self._next = last
 
     def allot_several(self, count: int) -> int:
-        """The first of so many packet ids that follow one another and are not in flight; 0: there are none next."""
+        """The first of this many consecutive packet ids that are not in flight; 0: the next ones are not free."""
         first = self._next % 0xFFFF + 1
         if first + count > 0x10000 or not self._are_free(first, count):
             return 0
@@ -230,21 +232,20 @@ class Outflow:
         return bool(self.pending) and len(self.inflight) < self.window and not self._waits_for_id(self.pending[0])
 
     def _waits_for_id(self, first: Item | Copies) -> bool:
-        """Whether something waits until the packet id is free that it is stored with: after a kill it is sent with that
-        one, and its receiver, who knows it by another, would take it for a new message [MQTT3-4.3.3-1]
-        [MQTT5-4.3.3-1]."""
+        """Whether something waits until its stored packet id is free. After a kill it is sent with that id, so a
+        receiver that knew it by another would take it for a new message [MQTT3-4.3.3-1] [MQTT5-4.3.3-1]."""
         return (
             isinstance(first, Item) and first.packet_id in self.inflight and first.qos == 2 and first.token is not None
         )
 
     def promise(self, owed: Owed) -> None:
-        """A SUBSCRIBE is being committed."""
+        """A SUBSCRIBE, and the retained messages it is to bring, is being committed."""
         promised = self.promised = self.promised or {}
         for filter_ in owed.filters:
             promised.setdefault(filter_, []).append(owed)
 
     def settle(self, owed: Owed) -> None:
-        """It is committed, or taken back."""
+        """The SUBSCRIBE is committed, or taken back."""
         promised = self.promised or {}
         for filter_ in owed.filters:
             several = promised.get(filter_, [])
@@ -255,13 +256,13 @@ class Outflow:
         self.promised = promised or None
 
     def noted(self) -> Iterator[str]:
-        """The filters of those promised that the session's record tells."""
+        """The filters of promised retained messages that the session's record names."""
         for filter_, several in (self.promised or {}).items():
             if any(owed.noted for owed in several):
                 yield filter_
 
     def line(self) -> deque[Item | Copies]:
-        """Where something is put that waits."""
+        """The queue for what waits."""
         if self.pending is _NOTHING_WAITS:
             self.pending = deque()
         return self.pending
@@ -282,34 +283,35 @@ class Outflow:
     # -- one message --
 
     def item(self, packet_id: int) -> Item | None:
-        """What is in flight with a packet id, by itself from now on."""
+        """What is in flight with a packet id, as a single item from now on."""
         found = self.inflight.get(packet_id)
         if isinstance(found, Copies):
             found = self.inflight[packet_id] = single(found, packet_id - found.first)
         return found
 
     def items(self) -> list[Item]:
-        """Everything in flight, in order, each by itself from now on."""
+        """Everything in flight, in order, as single items from now on."""
         return [item for item in map(self.item, list(self.inflight)) if item is not None]
 
     def pending_items(self) -> list[Item]:
-        """What waits for the window, in order, each by itself."""
+        """What waits for the window, in order, as single items."""
         found: list[Item] = []
         for one in self.pending:
             found += singles(one) if isinstance(one, Copies) else (one,)
         return found
 
     def wait(self, items: Iterable[Item]) -> None:
-        """Have these wait for the window, and nothing else."""
+        """Let exactly these wait for the window."""
         self.pending = deque(items) or _NOTHING_WAITS
         self.queued = len(self.pending)
 
     # -- sending --
 
     def fill(self, now: float, out: list[bytes]) -> tuple[int, list[Item]]:
-        """Send what the window allows. Returns how many that are, and items that are dropped unsent: expired, or larger
-        than the client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]. A defect is raised by the call that
-        begins with the item that meets it, and that stays the first of those that wait."""
+        """Send what the window allows. Returns how many items that are, and the items that are dropped unsent because
+        they have expired or are larger than the client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]. If an
+        item runs into a defect, the error is raised by the call that begins with it, and the item stays first among
+        those that wait."""
         over: list[Item] = []
         pending, inflight, window = self.pending, self.inflight, self.window
         before = len(inflight)
@@ -328,7 +330,7 @@ class Outflow:
         return len(inflight) - before, over
 
     def _fill_one(self, item: Item, now: float, out: list[bytes]) -> bool:
-        """Send one; True: it is dropped unsent."""
+        """Send one item; True: it is dropped unsent."""
         inflight, data = self.inflight, b""
         dropped = not item.dup and item.publication.expired(now)  # [MQTT-3.3.2-5], once sent not [MQTT-4.3.3-7]
         if not dropped:
@@ -343,7 +345,7 @@ class Outflow:
         return dropped
 
     def pop(self) -> Item:
-        """The first of those that wait no longer does."""
+        """Remove the first of those that wait."""
         item = self.pending.popleft()
         if isinstance(item, Copies):
             item, *others = singles(item)
@@ -354,7 +356,7 @@ class Outflow:
         return item
 
     def _fill_from(self, copies: Copies, count: int, now: float, out: list[bytes]) -> None:
-        """Send so many of the copies that are the next to be sent, or have each looked at."""
+        """Send this many of the next copies, or make single items of them."""
         pending, start, end = self.pending, copies.start, len(copies.bodies)
         if self._alias_limit and copies.likes is not None:
             pending.popleft()
@@ -378,8 +380,8 @@ class Outflow:
         return len(self._aliases) < self._alias_limit and topic not in self._aliases and len(topic) <= MAX_ALIASED
 
     def send_now(self, copies: Copies, now: float) -> bytes | None:
-        """The packets of all of some copies that go to the wire at once; None, with nothing done, where something waits
-        before them, the window has no room, or each is to be looked at."""
+        """The packets of all these copies, to be sent at once; None, with nothing done, if something waits before them,
+        the window has no room, or each has to be looked at."""
         count = len(copies.bodies)
         if self.pending or self.unfetched or self._alias_limit or len(self.inflight) + count > self.window:
             return None
@@ -389,7 +391,7 @@ class Outflow:
         return data
 
     def _send_copies(self, copies: Copies, begin: int, end: int, now: float, out: list[bytes]) -> bool:
-        """Send some copies that wait; False, with nothing done, if each is to be looked at."""
+        """Send some copies that wait; False, with nothing done, if each has to be looked at."""
         data = self._packets(copies, begin, end, now)
         if data is None:
             return False
@@ -399,7 +401,7 @@ class Outflow:
 
     def _packets(self, copies: Copies, begin: int, end: int, now: float) -> bytes | None:
         """The packets of copies, which are in flight from now on [MQTT-4.3.2-3] [MQTT-4.3.3-3]; None, with nothing
-        done, if each is to be looked at."""
+        done, if each has to be looked at."""
         like, count = copies.like, end - begin
         if like.expires and now >= like.expires:
             return None
@@ -478,11 +480,11 @@ class Outflow:
         return first + packet_id.to_bytes(2, "big")
 
     def resend(self, now: float, out: list[bytes], over: list[Item], *, stored: bool = False) -> Iterator[None]:
-        """What is in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1] [MQTT-4.6.0-1]
-        [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4] What the window of this connection has no room for is the first
-        that waits for it [MQTT-3.3.4-9]. One item at each step; some may be acknowledged between two steps: the
-        PUBREL of one that is released then follows the commit of that. `stored`: so does that of one whose release
-        is not stored yet. Those that are larger than its Maximum Packet Size are `over`: they are dropped
+        """What is in flight, to be sent again in its original order, as PUBLISH with DUP or as PUBREL [MQTT-4.4.0-1]
+        [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]. What the window of this connection has no room for
+        is first among what waits for it [MQTT-3.3.4-9]. Each step yields one item, and some may be acknowledged between
+        two steps: the PUBREL of one that is released then follows the commit of that. `stored`: the same holds for one
+        whose release is not stored yet. Items larger than the client's Maximum Packet Size are `over`: they are dropped
         [MQTT-3.1.2-25]."""
         again, sent, last, inflight = list[Item](), 0, self.sent_token, self.inflight
         for packet_id, released in [(packet_id, one.released) for packet_id, one in inflight.items()]:
@@ -513,7 +515,7 @@ class Outflow:
 
     @property
     def sent(self) -> int:
-        """How many of what is stored first may have reached the client."""
+        """How many of the stored messages, from the first on, may have reached the client."""
         waiting = sum(item.dup for item in self.pending_items() if item.token is not None)
         return len(self.inflight) + waiting + self.redelivered
 

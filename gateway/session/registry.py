@@ -27,7 +27,7 @@ class Waiter(NamedTuple):
 
 
 class Ending:
-    """A session that ends as soon as it is known what is stored for it, because that is taken in the same unit of
+    """A session that ends as soon as it is known what is stored for it, because that is taken away in the same unit of
     work."""
 
     __slots__ = ("last", "session", "stored", "waiters")
@@ -41,7 +41,7 @@ class Ending:
         """The last message that was read."""
 
     def add_waiter(self, waiter: Waiter) -> None:
-        """Another connection waits for the end; those that have closed meanwhile are dropped."""
+        """Let another connection wait for the end, and drop those that have closed meanwhile."""
         self.waiters = [one for one in self.waiters if one.connection is None or one.connection.state != CLOSED]
         self.waiters.append(waiter)
 
@@ -82,7 +82,7 @@ class Registry:
         return chain.from_iterable(self.portions())
 
     def portions(self) -> Iterator[list[Session]]:
-        """All of them, some at a time, while others come and go: to copy a table of a hundred thousand takes long."""
+        """All sessions, some at a time, while others come and go: copying a table of a hundred thousand takes long."""
         return (list(part.values()) for part in self._parts)
 
     def get(self, client_id: str) -> Session | None:
@@ -93,11 +93,11 @@ class Registry:
         return self._parts[hash(client_id) % PARTS]
 
     def asks(self, connection: Connection) -> None:
-        """A client has sent CONNECT, and it is to be found out who it is."""
+        """Note that a client has sent CONNECT and is being authenticated."""
         self._asking.setdefault(connection.request.client_id, {})[connection] = None
 
     def asked(self, connection: Connection) -> None:
-        """That is known now, or the connection has ended."""
+        """The client is known now, or its connection has ended."""
         if connection.request is None:
             return
         same = self._asking.get(connection.request.client_id, {})
@@ -106,7 +106,7 @@ class Registry:
             self._asking.pop(connection.request.client_id, None)
 
     def earlier(self, connection: Connection) -> list[Connection]:
-        """Those that have asked for the session of the same client before this one, and do so still."""
+        """The connections that asked for the session of the same client before this one, and still wait."""
         request, asked_at = connection.request, connection.asked_at
         same = self._asking.get(request.client_id, ()) if request.client_id else ()
         return list(takewhile(lambda one: one.asked_at < asked_at, same))
@@ -120,7 +120,7 @@ class Registry:
         self.by_listener[session.listener] += 1
 
     def move(self, session: Session, listener: str) -> None:
-        """The client of a session has connected through this listener."""
+        """Note that the client of a session has connected through this listener."""
         self.by_listener[session.listener] -= 1
         self.by_listener[listener] += 1
         session.listener = listener
@@ -144,13 +144,13 @@ class Registry:
         self._due.note(due, session.client_id)
 
     def _is_current(self, due: float, client_id: str) -> bool:
-        """A client that comes and goes leaves a time with each of its connections."""
+        """Whether a noted time still holds: a client that comes and goes leaves one with each of its connections."""
         session = self.get(client_id)
         return session is not None and due in (session.ends_at, session.will_at)
 
     def due(self, now: float) -> Iterator[Session]:
-        """Sessions without a connection of which something is due, one after the other: what comes of the one may
-        concern the next."""
+        """Sessions without a connection of which something is due, one at a time, because what one leads to may concern
+        the next."""
         for client_id in self._due.over(now):
             session = self.get(client_id)
             if session is not None and session.connection is None:

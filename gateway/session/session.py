@@ -131,19 +131,20 @@ class Session:
         """When a delayed will is due (0: none waits)."""
 
     def begin_release(self, packet_id: int) -> None:
-        """The destination of what is released is parked."""
+        """A publication is being released whose destination is parked."""
         self.releasing = self.releasing or {}
         self.releasing[packet_id] = None
 
     def release_again(self, packet_id: int) -> bool:
-        """Whether its destination is parked; if so, this connection is told when that is over."""
+        """Whether the publication is being released already; if so, this connection is told when that is over."""
         if not self.releasing or packet_id not in self.releasing:
             return False
         self.releasing[packet_id] = self.connection
         return True
 
     def end_release(self, packet_id: int) -> Connection | None:
-        """It is committed or undone; the connection on which it was released again, if that is still there."""
+        """The release is committed or undone. Returns the connection on which it was released again, if it still
+        exists."""
         again = self.releasing.pop(packet_id, None) if self.releasing else None
         return again if again is self.connection else None
 
@@ -153,12 +154,12 @@ class Session:
         return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
 
     def be_passed_over(self, sharers: Sharers[Session]) -> None:
-        """It cannot take what is shared among these."""
+        """Take the session out of turn for a shared subscription: it can take no message now."""
         self._note(sharers)
         sharers.pass_over(self)
 
     def be_full(self, sharers: Sharers[Session], size: int) -> None:
-        """Nor has it room for a payload of so many bytes."""
+        """Take it out of turn also for payloads of this many bytes, for which it has no room."""
         if self in sharers.rings.turns:
             self._note(sharers)
         sharers.fill_up(self, size)
@@ -171,14 +172,14 @@ class Session:
         self.passed_over = noted
 
     def be_in_turn(self) -> None:
-        """Its client has come, or acknowledged something, or less is stored for it."""
+        """Put the session back in turn: its client has come or acknowledged something, or less is stored for it."""
         noted, self.passed_over = self.passed_over, None
         for sharers in noted or ():
             sharers.put_back(self)
 
     @property
     def takes_soon(self) -> bool:
-        """Whether its client is connected, and no more waits for it than it takes at once."""
+        """Whether its client is connected and has no more waiting for it than it takes at once."""
         outflow = self.outflow
         waits = max(outflow.queued, self.stored - len(outflow.inflight))
         return self.connection is not None and waits < outflow.window
@@ -188,9 +189,9 @@ class Session:
         return self.connection is None and 0 < self.ends_at <= now
 
     def to_record(self, now: float, owner: dict[str, Any]) -> bytes:
-        """Its record on the state queue, with what it says of its owner. There may be tens of thousands of
-        subscriptions: were all of them made into lists before the first is written, the garbage collector would look
-        at these again and again."""
+        """The session's record on the state queue, with what it says of its owner. There may be tens of thousands of
+        subscriptions: if all were made into lists before the first is written, the garbage collector would look at
+        these again and again."""
         connected = self.connection is not None
         owed = [*self.outflow.noted(), *(name for each in self.outflow.retained or () for name in each.filters)]
         record = {
@@ -206,7 +207,7 @@ class Session:
         return b'%s,"subscriptions":[%s]}' % (encode_json(record)[:-1], b",".join(self._written()))
 
     def _written(self) -> Iterator[bytes]:
-        """Its subscriptions as they stand in its record, some at a time."""
+        """The subscriptions as they are written in the record, some at a time."""
         left = iter(self.subscriptions.values())
         while some := [
             [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
@@ -217,7 +218,7 @@ class Session:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:
-        """The reverse, at start-up, when no client is connected."""
+        """A session from its record, at start-up, when no client is connected."""
         session = cls(record["client"], record["version"])
         session.user = record["user"]
         session.listener = record.get("listener", "")
@@ -249,7 +250,7 @@ def will_record(session: Session, will: Will, delay: float) -> dict[str, Any]:
 
 
 def will_from_record(record: dict[str, Any]) -> Will:
-    """The reverse."""
+    """A will from its stored record."""
     return Will(
         record["topic"],
         bytes.fromhex(record["payload"]),
@@ -260,7 +261,8 @@ def will_from_record(record: dict[str, Any]) -> Will:
 
 
 def session_expiry(version: int, clean: bool, properties: Properties, maximum: int) -> int:
-    """Seconds a session is kept: in 3.x none or for good; 5.0 says (absent: 0) [MQTT5-3.1.2-23]."""
+    """How many seconds a session is kept. In 3.x: not at all or for ever; 5.0 says how long (absent: 0)
+    [MQTT5-3.1.2-23]."""
     if version != V5:
         return 0 if clean else maximum
     return min(prop.number(properties, prop.SESSION_EXPIRY_INTERVAL), maximum)

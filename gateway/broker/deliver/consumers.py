@@ -38,11 +38,11 @@ _REOPEN = 10.0
 
 
 def _nothing() -> None:
-    """There is nothing to cancel."""
+    """Does nothing: the cancelling of what needs none."""
 
 
 class Consumers:
-    """The rules from queues and topics to devices, at work."""
+    """Runs the rules from queues and topics to devices."""
 
     def __init__(self, context: Context, handover: Handover) -> None:
         self.context = context
@@ -77,8 +77,8 @@ class Consumers:
             manager.tell_defined(self._defined)
 
     def know(self, table: Table) -> tuple[dict[str, list[OutboundRule]], dict[tuple[str, Origin], list[OutboundRule]]]:
-        """What the rules say of messages that others pass on, which may come before anything is consumed here. Returned
-        are the rules by where they consume: from this queue manager, and from targets."""
+        """Note what the rules say about messages that other gateways pass on, which may come before anything is
+        consumed here. Returns the rules by where they consume: from this queue manager, and from targets."""
         handover = self.handover
         handover.gateway = table.gateway
         handover.apart = frozenset(
@@ -118,7 +118,8 @@ class Consumers:
                 self.arrived(source)  # what came while no rule named it was announced in vain
 
     def _let_go(self) -> None:
-        """Queues that no rule consumes any more; one of which messages are under way when they are taken."""
+        """Stop consuming queues that no rule names any more; a queue with messages under way is let go when they are
+        taken."""
         manager = self._lets_go
         if manager is None:
             return
@@ -134,7 +135,7 @@ class Consumers:
                 manager.stop_consuming(queue)
 
     def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
-        """The rules that consume from targets."""
+        """Put into force the rules that consume from targets."""
         for name in self.at_targets.keys() - wanted.keys():
             self.at_targets.pop(name).retire()
         for (target, origin), rules in wanted.items():
@@ -165,7 +166,8 @@ class Consumers:
         return given.replace("{gateway}", self.handover.gateway)
 
     def _open_at_once(self, source: Source) -> None:
-        """So that it is there when the rules are; one that does not answer is asked."""
+        """Open a source at once if its queue manager answers in time, so that it is there when the rules are; otherwise
+        as `_open` does."""
         remote, rule = self.context.remote_reads, source.rules[0]
         found: tuple[Subscribed, Backout] | MQError = MQError(0)
         if remote is not None and self.context.scheduler.monotonic() < self._until:
@@ -183,8 +185,8 @@ class Consumers:
             self.context.ask(lambda: self._look(source, rule), partial(self._answered, source))
 
     def when_open(self, done: Callable[[], None]) -> None:
-        """Have `done` called when the queue manager has said of all that the rules consume whether it can be, or after
-        PATIENCE: what is published on their topics from then on reaches devices."""
+        """Call `done` when the queue manager has said of everything that the rules consume whether it can be consumed,
+        or after PATIENCE. From then on, what is published on their topics reaches devices."""
         waiting = [done]
 
         def over() -> None:
@@ -208,7 +210,7 @@ class Consumers:
                     over()
 
     def _look(self, source: Source, rule: OutboundRule) -> tuple[Subscribed, Backout]:
-        """Where its messages come from and what the queue manager knows of it; changes nothing here."""
+        """Where a source's messages come from and what the queue manager knows of it; changes nothing here."""
         topic = rule.spec.mq_topic
         if topic is None or source.queue:
             where = Subscribed(source.queue, source.key)
@@ -238,7 +240,7 @@ class Consumers:
             self.arrived(source)
 
     def _open_later(self, source: Source) -> None:
-        """After a while, or when its queue is defined."""
+        """Open a source after a while, or when its queue is defined."""
         self._refused.pop(source, _nothing)()
         self._refused[source] = self.context.scheduler.later(_REOPEN, lambda: self._open_again(source))
 
@@ -251,7 +253,7 @@ class Consumers:
             self._open_again(source)
 
     def _look_again(self, source: Source) -> None:
-        """Its rules may have changed."""
+        """Look at a source again: its rules may have changed."""
         rule = source.rules[0]
 
         def found(known: tuple[Subscribed, Backout] | MQError) -> None:
@@ -267,19 +269,19 @@ class Consumers:
         return self._sources.subscribe(name, topic)
 
     def _backout(self, rule: OutboundRule, queue: str) -> Backout:
-        """What the rule says, else the queue's own BOTHRESH and BOQNAME."""
+        """What the rule says about backing out, otherwise the queue's own BOTHRESH and BOQNAME."""
         given, own = rule.spec.backout, Backout()
         if (given.threshold is None or given.queue is None) and self._sources is not None:
             own = self._sources.backout(queue)
         return own.unless(given.threshold, given.queue)
 
     def _gather(self, source: Source) -> None:
-        """Whether its groups are wanted whole."""
+        """Tell the queue manager whether a source's groups are wanted whole."""
         if self._gathers is not None:
             self._gathers.gather(source.queue, groups=any(rule.spec.groups == "whole" for rule in source.rules))
 
     def incomplete(self) -> Iterator[tuple[str, Incomplete]]:
-        """Consumed queues on which something stays because parts of it are missing, and what."""
+        """Consumed queues with messages that stay because parts of them are missing, and which those are."""
         if self._gathers is None:
             return
         for queue in self._consumed:
@@ -288,7 +290,7 @@ class Consumers:
                 yield queue, found
 
     def problems_at_targets(self) -> dict[str, str]:
-        """The queues of targets that are consumed, with what keeps each from it."""
+        """The consumed queues of targets, each with what prevents it from being consumed."""
         problems = self.context.problems
         return {source.name: problems.get(source.name, "") for source in self.at_targets.values()}
 
@@ -299,7 +301,7 @@ class Consumers:
             self.arrived(source)
 
     def arrived(self, source: Source) -> None:
-        """The queue manager says that there may be something."""
+        """The queue manager says that messages may have arrived."""
         if source.running or source.paused or not source.active:
             source.waiting = source.running or source.paused
             return
@@ -314,7 +316,7 @@ class Consumers:
                 self.arrived(source)
 
     def pump(self, source: Source) -> None:
-        """One batch: everything it leads to is in one unit of work with its takes."""
+        """Fetch and hand over one batch; everything it leads to is in one unit of work with its takes."""
         context = self.context
         context.now = context.scheduler.now()
         held_back = source.paused or context.draining or context.batch.rows > 5000
@@ -358,8 +360,8 @@ class Consumers:
             self._gone(source)
 
     def _gone(self, source: Source) -> None:
-        """Its queue was deleted: what is defined by that name later is another one, which is asked for anew. So is the
-        subscription of a topic, whose queue goes with it."""
+        """The source's queue was deleted. A queue defined by that name later is another one, which is asked for anew;
+        so is a topic's subscription, whose queue goes with it."""
         listening = self._consumed.pop(source.queue, [])
         if source in listening:
             listening = [one for one in listening if one is not source]
@@ -370,7 +372,7 @@ class Consumers:
             source.queue = ""
 
     def _pass_on(self, source: Source, fetched: float, stored: list[Stored], error: MQError | None) -> None:
-        """Messages that are claimed, once what they answer is known."""
+        """Hand over claimed messages, once it is known what they answer."""
         if error is None:
             self._taken(source, fetched, self._messages(source, stored))
             return
@@ -391,9 +393,9 @@ class Consumers:
             source.running = False
 
     def _rest(self, source: Source) -> float:
-        """For how long a queue is not looked at after a look that has come to its end: each look reads the parts of
-        all that is incomplete there, and whoever puts the parts of a long group one by one would have nothing else
-        done here."""
+        """For how long a queue is left alone after a look that has come to its end. Each look reads the parts of
+        everything incomplete there, so a program that puts the parts of a long group one by one would otherwise keep
+        the gateway from anything else."""
         parts = self._gathers.incomplete(source.queue).messages if self._gathers is not None else 0
         return min(parts * _REST_FOR_PART, PAUSE) if parts > BATCH else 0.0
 
@@ -404,7 +406,7 @@ class Consumers:
             self.arrived(source)
 
     def _page(self, source: Source) -> Taken:
-        """Hand over the next messages as columns, where the queue manager has them so."""
+        """Hand over the next messages as columns, where the queue manager provides them so."""
         if self._pages is None:
             return {}
         page = self._pages.fetch_page(source.queue, source.key, min(source.batch, self._room))
@@ -421,7 +423,7 @@ class Consumers:
         return self.context.queue_manager.fetch(source.queue, source.key, BATCH)
 
     def _messages(self, source: Source, found: list[Stored]) -> Taken:
-        """The same with whole messages. Those that are claimed are dealt with now; of others the rest may wait."""
+        """The same with whole messages. Claimed ones are dealt with now; the rest of the others may wait."""
         context, taken = self.context, Taken()
         monotonic, claimed = context.scheduler.monotonic, self._claims is not None
         begun = monotonic()
@@ -435,7 +437,8 @@ class Consumers:
         return taken
 
     def _again(self, source: Source, fetched: float, taken: Taken) -> None:
-        """The unit of work is committed, and what it led to handed to connections or stored for sessions."""
+        """The unit of work is committed, and what it led to is handed to connections or stored for sessions: look
+        again."""
         counters, now = self.context.counters, self.context.scheduler.monotonic()
         counters.bridge_latency_seconds["out"].observe_many(now - fetched, sum(map(len, taken.values())))
         for rule, tokens in taken.items():
@@ -457,9 +460,9 @@ class Consumers:
             pump()
 
     def _congested(self) -> bool:
-        """Whether a connected session is so full that fetching more would only move the queue into memory. One
-        that acknowledges nothing any more is not waited for: what is for it alone goes the way of what cannot be
-        delivered, and the others get theirs."""
+        """Whether a connected session is so full that fetching more would only move the queue into memory. A session
+        that no longer acknowledges anything is not waited for: what is for it alone is treated as undeliverable, and
+        the others get theirs."""
         now = self.context.scheduler.monotonic()
         before, self._full = self._full, {}
         self._room = DEEP

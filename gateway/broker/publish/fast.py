@@ -1,11 +1,11 @@
-"""The fast lane: ordinary packets of all connections straight from the bytes that were read to the columns of the open
+"""The fast lane: ordinary packets of all connections, from the bytes that were read straight to the columns of the open
 batch.
 
-Nearly all that devices send is a PUBLISH on a route with a fast path, and the PUBREL of one. `take` takes them from
-whatever a round of the hub has brought, be it one packet from each of a thousand connections or a hundred from each of
-ten. At a packet that is not ordinary it stops for that connection: the plain lane (`plain.py`) takes this one packet,
-and the rest comes here again. `take` is written in Python (`taking.py`) and, function for function, in C (`_fast.c`);
-the tests compare both with the plain lane. Here is what they ask of the rest of the broker.
+Nearly everything that devices send is a PUBLISH on a route with a fast path, or the PUBREL of one. `take` takes these
+from whatever a round of the hub has brought, be it one packet from each of a thousand connections or a hundred from
+each of ten. At a packet that is not ordinary it stops for that connection: the plain lane (`plain.py`) takes this one
+packet, and the rest comes here again. `take` is written in Python (`taking.py`) and, function for function, in C
+(`_fast.c`); the tests compare both with the plain lane. This module has what they ask of the rest of the broker.
 """
 
 from __future__ import annotations
@@ -110,16 +110,16 @@ class FastLane(Keeping):
     # -- what `take` asks --
 
     def renew(self, connection: Connection) -> bool:
-        """Forget the routes of a connection, which are void; False: nothing of it may be taken now."""
+        """Forget the void routes of a connection. False: nothing of this connection may be taken now."""
         if connection in self.put_off or self.context.storage_full is not None:
             return False
         self.publications.forget_routes(connection)
         return True
 
     def route(self, connection: Connection, first: int, topic: bytes) -> Route | None:
-        """The route of a topic that is not cached, or not up to date. None: the plain lane takes its packet, because
-        time is up, because it would have to find the route of a long topic once more, or because it meets a defect
-        there."""
+        """The route of a topic that is not cached or not up to date. None: the plain lane takes the packet, because
+        time is up, because the route of a long topic would have to be found once more, or because finding it runs into
+        a defect."""
         context = self.context
         if context.clock.monotonic() > context.until or len(topic) > MAX_CACHED_TOPIC:
             return None
@@ -129,16 +129,17 @@ class FastLane(Keeping):
             return None
 
     def sharing(self) -> tuple[dict[Key, SharedRoute], MayPublish, int] | None:
-        """What the compiled lane makes routes of by itself: shared routes, who knows whether a client may publish
-        there, and how many routes a connection may have. None: it asks for each, as some have no fast path."""
+        """What the compiled lane needs to make routes by itself: shared routes, a check whether a client may publish
+        there, and how many routes a connection may have. None: it asks for each route, because some have no fast
+        path."""
         if self.publications.parking.linked:
             return None
         return self.router.shared_routes, self.router.access.may_publish, MAX_CACHED_ROUTES
 
     def variant(self, connection: Connection, route: Route, deciding: bytes) -> Route | None:
-        """The route of publications on a route that have these properties, besides an expiry and user properties on
-        which no rule has conditions; kept with the routes of topics, none of which has a NUL. None: the plain lane
-        takes them."""
+        """The route for publications that have these properties, besides an expiry and user properties on which no rule
+        has conditions. It is kept with the routes of topics, whose names have no NUL. None: the plain lane takes
+        them."""
         cache = connection.caches[route.first & 7]
         if len(cache) >= MOST_ASKED and RESPONSE_TOPIC in decode_publish(deciding):
             return None
@@ -153,7 +154,7 @@ class FastLane(Keeping):
         return made
 
     def open(self, columns: Columns) -> None:
-        """Open these columns."""
+        """Open these columns for direct appending."""
         batch, address = self.context.batch, columns.address
         if columns.mixed:
             Mixed.open(batch, columns)
@@ -166,8 +167,8 @@ class FastLane(Keeping):
     def head(
         self, route: Route, users: list[tuple[bytes, bytes]], expiry: int | None, payload: bytes | Body, packet_id: int
     ) -> tuple[Route, bytes] | None:
-        """The head of a message that the form of a route makes, and the route whose tail it has, which keeps the order
-        of the user properties; None: the plain lane makes it, or says why there is none."""
+        """The head that a route's form makes for a message, and the route whose tail it has, which keeps the order of
+        the user properties. None: the plain lane makes it, or says why there is none."""
         body = payload if isinstance(payload, Body) else Body(payload)
         return self.publications.queue_rows.made(route, users, expiry, body, packet_id)
 
@@ -184,7 +185,7 @@ class FastLane(Keeping):
         return timestamp(self.context.now).encode()
 
     def form(self, route: Route) -> Form | None:
-        """Have a route ask for its form."""
+        """Have a route make its form."""
         return route.ask_for_form()
 
     def escaped(self, name: bytes) -> bytes:
@@ -201,17 +202,17 @@ class FastLane(Keeping):
         return topic
 
     def linked(self) -> list[LinkedRun]:
-        """Where publications are noted that go to several queues."""
+        """The open batch's runs of publications that go to several queues."""
         return self.context.batch.links.runs
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],
         heads: list[Any], expiry: int, /,
     ) -> bool:  # fmt: skip
-        """Hand publications of one topic to its subscribers and its queues, if it has any; whether they were taken.
-        `blocks`: the properties that subscribers get of each, if they get any; `heads`: what the rule makes of each, or
-        where rules go on the targets of each, with heads and bodies; `expiry`: the seconds all have to live, 0: for
-        ever."""
+        """Hand publications of one topic to its subscribers and its queues, if it has any; returns whether they were
+        taken. `blocks`: the properties that subscribers get with each, if any. `heads`: what the rule makes of each,
+        or, where rules go on, what each target gets, with heads and bodies. `expiry`: how many seconds all of them have
+        to live (0: for ever)."""
         context, fan_out, count, size = self.context, self.fan_out, len(payloads), length_of(payloads)
         undo = Undo(context.batch) if route.elsewhere else None
         try:
@@ -242,7 +243,7 @@ class FastLane(Keeping):
     def put(
         self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes], count: int
     ) -> None:  # fmt: skip
-        """The rows of what subscribers get on the queue of their rule, if they have one."""
+        """Put on the route's queue, if it has one, what its subscribers get."""
         batch, columns = self.context.batch, route.columns
         heads = heads or ([route.head] * count if route.head else heads)
         if heads and batch.undo is None:
@@ -269,7 +270,7 @@ class FastLane(Keeping):
         self.fan_out.forward_all([(connection, route, *one, expiry, None) for one in zip(payloads, said, strict=True)])
 
     def hand_on(self) -> None:
-        """What was relayed goes to its sessions; if that meets a defect, one copy after the other."""
+        """Deliver what was relayed to its sessions; if that runs into a defect, one copy after the other."""
         fan_out, batch = self.fan_out, self.context.batch
         relayed = fan_out.relayed
         if not relayed:
@@ -305,12 +306,12 @@ class FastLane(Keeping):
                 undo.keep()
 
     def _defect(self, connection: Connection, error: Exception) -> None:
-        """A connection ends, and perhaps its session: what was relayed before goes there first."""
+        """End a connection, and perhaps its session; what was relayed before is delivered first."""
         self.hand_on()
         self.context.defect(connection, error)
 
     def forward(self, sent: list[Sent]) -> None:
-        """Put for other gateways what their clients want of what was taken."""
+        """Put for other gateways what their clients want of the publications that were taken."""
         try:
             self.fan_out.forward_all([one for one in sent if one[1].elsewhere])
         except Exception:  # noqa: BLE001 -- it costs the connection that meets it again
@@ -329,8 +330,8 @@ class FastLane(Keeping):
         )
 
     def _forward_alone(self, one: Sent) -> None:
-        """As the plain lane does it. What meets a defect there is not acknowledged, and sent again; but what it has put
-        on its queue at QoS 2 is not to come there again: it is set aside."""
+        """Forward one publication as the plain lane does. If it runs into a defect it is not acknowledged, and will be
+        sent again; what it has put on its queue at QoS 2 must not come there again, so it is set aside."""
         context, (connection, route, *_, released) = self.context, one
         publication, undo = self._publication(one), Undo(context.batch)
         try:
@@ -347,7 +348,7 @@ class FastLane(Keeping):
                 context.batch.fanned[released] = publication
 
     def settle(self, connection: Connection, data: bytes, at: int) -> int:
-        """Take what a subscriber answers from `at` on, as far as it is plain; returns where that ends."""
+        """Take a subscriber's acknowledgements from `at` on, as far as they are plain; returns where that ends."""
         try:
             return self.in_flight.take(connection, data, at)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
@@ -382,8 +383,8 @@ class FastLane(Keeping):
         return StagedRun(route.wire_topic, route.first | PUBLISH, route.address, route.head, width)
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """A defect was met while packets of this connection were taken: nothing of them is acknowledged, and what was
-        about to be staged of it is not."""
+        """Handle a defect that was met while packets of this connection were taken: nothing of them is acknowledged,
+        and nothing that was about to be staged is staged."""
         context = self.context
         context.set_aside.run("call", "what is half staged", lambda: self._forget_half_staged(connection.session))
         self._defect(connection, error)
@@ -396,7 +397,7 @@ class FastLane(Keeping):
                 del session.inbound[packet_id]
 
     def released(self, connection: Connection, count: int) -> None:
-        """So many publications of QoS 2 of a 5.0 client were released: their PUBCOMPs follow the commit."""
+        """Note that this many QoS 2 publications of a 5.0 client were released; their PUBCOMPs follow the commit."""
         self.context.batch.release(connection, count)
 
     def stage(self, session: Session, run: StagedRun) -> None:
@@ -511,7 +512,7 @@ with suppress(ModuleNotFoundError):
 
 
 def configure(many: int) -> None:
-    """Tell the compiled lane whose slots it reads, from how many topics on a client's routes are kept in a
+    """Tell the compiled lane which classes' slots it reads, from how many topics on a client's routes are kept in a
     `TopicCache`, and what else it has to know."""
     compiled_lane.configure(
         (
@@ -551,7 +552,7 @@ def configure(many: int) -> None:
 
 
 def compiled() -> bool:
-    """Whether compiled code does this."""
+    """Whether the compiled code is used."""
     return take is not take_in_python
 
 

@@ -37,7 +37,7 @@ class PlainLane:
         """What handles a packet, by its type; set by the engine."""
 
     def packet(self, connection: Connection, packet: Any) -> None:
-        """One packet."""
+        """Handle one packet."""
         kind = packet[0] >> 4
         if kind != PUBLISH:
             self.context.counters.packets_in[kind] += 1
@@ -55,10 +55,10 @@ class PlainLane:
             self.staging.check_unreleased(connection)
 
     def check_receive_maximum(self, connection: Connection) -> None:
-        """More of QoS 2 than the announced Receive Maximum is refused with 0x93 [MQTT-3.3.4-7]. Those of QoS 1 are not
-        counted: they wait for nothing but a commit, and a client that was disconnected for them before that would send
-        again what was put. Nor are those of earlier connections: otherwise a client that was refused once could not
-        even send them again, and would be refused for ever."""
+        """Refuse with 0x93 a client that has more QoS 2 publications in flight than the announced Receive Maximum
+        [MQTT-3.3.4-7]. QoS 1 does not count: it waits only for a commit, and a client that was disconnected before that
+        would send again what was put. Publications of earlier connections do not count either: a client that was
+        refused once could otherwise never send them again, and would be refused for ever."""
         most = connection.receive_maximum
         if connection.uncompleted + len(connection.session.inbound) - len(connection.carried or ()) > most:
             why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
@@ -68,7 +68,7 @@ class PlainLane:
     # -- PUBLISH --
 
     def publish(self, connection: Connection, packet: Any) -> None:
-        """A PUBLISH of any kind."""
+        """Handle a PUBLISH of any kind."""
         first, topic, packet_id, block, payload = packet
         context = self.context
         context.counters.packets_in[3] += 1
@@ -114,7 +114,8 @@ class PlainLane:
     def _copied(
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, missed: int
     ) -> None:
-        """All subscribers of a wide route have their copies, some of them committed: now the rest of it."""
+        """Finish a publication of a wide route when all subscribers have their copies, some of which are committed
+        already."""
         self.publications.release(connection.publisher, route, publication, packet_id, connection, copied=True)
         if publication.qos and connection.state != CLOSED:
             self.publications.answer(connection, PUBACK, packet_id, route, None, missed)

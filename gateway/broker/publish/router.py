@@ -86,13 +86,13 @@ class Router:
         """Makes the identifier of our span in a trace."""
 
     def use(self, table: Table) -> None:
-        """New rules, between two batches."""
+        """Put new rules into force, between two batches."""
         self.table = table
         self.generation += 1
 
     def touch(self) -> None:
-        """Have every cached route computed again, also those of no connection: what comes from other gateways and from
-        targets goes by them."""
+        """Void every cached route, including those of no connection, which serve what comes from other gateways and
+        from targets."""
         self.generation += 1
         self._forget_counters()
 
@@ -105,20 +105,20 @@ class Router:
         return route
 
     def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int, decisions: Decisions) -> Route | None:
-        """The same, made of what the routes of other clients to this topic have in common, if that is known."""
+        """The route, made of what the routes of other clients to this topic have in common, if that is known."""
         return join(self.shared_routes, publisher, wire_topic, first, decisions, self.access.may_publish)
 
     @property
     def shared_routes(self) -> dict[Key, SharedRoute]:
-        """What is in common to the routes to one topic, by topic, until the generation changes."""
+        """What the routes to one topic have in common, by topic, until the generation changes."""
         return self._shared_routes.of(self)
 
     def forget_shared_routes(self) -> None:
-        """There are too many of them."""
+        """Forget all shared routes, of which there are too many."""
         self._shared_routes.forget(self)
 
     def sweep_shared_routes(self, now: float) -> Iterator[None]:
-        """Once a second."""
+        """Remove void shared routes, one at each step; called once a second."""
         return self._shared_routes.sweep(now)
 
     def check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
@@ -151,14 +151,14 @@ class Router:
         return route
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
-        """Why no client can publish there."""
+        """Why no client can publish to this topic."""
         limits = self.context.limits.at(listener)
         if len(wire_topic) > limits.max_topic_length:
             return f"topics have at most {limits.max_topic_length} bytes here"
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
     def variant(self, route: Route, publisher: Publisher, deciding: bytes) -> Route | None:
-        """As `FastLane.variant` says; None: each of them is looked at. Refused: an answer is not allowed."""
+        """See `FastLane.variant`. None: each publication is looked at. Refused: an answer is not allowed."""
         made, properties = Route(route.topic, route.wire_topic, route.first), decode_publish(deciding)
         read = tuple(user_properties(properties))
         properties.pop(USER_PROPERTY, None)
@@ -206,7 +206,7 @@ class Router:
                 self._link(route, plan, addresses)
 
     def _link(self, route: Route, plan: inbound.Plan, addresses: list[Address]) -> None:
-        """Each publication goes where all rules that apply to it say, until one does not go on."""
+        """Each publication goes where all rules that apply to it say, up to the first that does not continue."""
         linked: list[tuple[Route, bool]] = []
         for prepared, policy, address in zip(plan.prepared, route.policies, addresses, strict=True):
             target = Route(route.topic, route.wire_topic, route.first)
@@ -222,7 +222,7 @@ class Router:
         route.linked = tuple(linked)
 
     def _choose(self, route: Route, plan: inbound.Plan) -> None:
-        """Each publication goes where the first rule that applies to it says; by the forms of these."""
+        """Each publication goes where the first rule that applies to it says, by the rules' forms."""
         may_miss = plan.prepared[-1].condition is not None and not self.table.dead_letter_unmatched
         following: Route | None = UNROUTED if may_miss else None
         rules = list(zip(plan.prepared, plan.forms, route.policies, strict=True))
@@ -235,8 +235,8 @@ class Router:
             following = here
 
     def _aim(self, route: Route, prepared: inbound.Prepared, address: Address, policy: Policy) -> None:
-        """Have a route lead to an address. Where a rule names many queues, and publications of QoS 1 are one unit of
-        work anyway, all of these have columns in common."""
+        """Make a route lead to an address. Where a rule names many queues, and publications of QoS 1 are one unit of
+        work anyway, all of these queues share columns."""
         context, queue = self.context, prepared.rule.queue
         mixes = (
             context.mixes and route.first >> 1 & 3 == 1 and address.syncpoint
@@ -288,9 +288,9 @@ class Router:
             route.fast_path = self._path_to_sessions(route)
 
     def _is_measured(self, route: Route) -> bool:
-        """Whether the fast lane leaves to the plain one what the queue of a rule with `too_long: reject` does not take:
-        where the route has one form, which looks at the length. A publication of QoS 2 is refused before there is a
-        message."""
+        """Whether the fast lane leaves to the plain one what is too long for the queue of a rule with `too_long:
+        reject`: that works where the route has one form, which checks the length. A publication of QoS 2 is refused
+        before there is a message."""
         form = route.ask_for_form() if len(route.policies) == 1 and not route.first & 4 else None
         if form is None:
             return False
@@ -301,8 +301,8 @@ class Router:
         return True
 
     def is_wide(self, topic: str) -> bool:
-        """Whether so many subscriptions match, or so many are alike up to where they do not, that its publications are
-        copied in slices."""
+        """Whether so many subscriptions match, or so many look alike up to the level where they do not, that
+        publications are copied in slices."""
         return self._few(topic) is None
 
     def _few(self, topic: str) -> list[tuple[str, Members[Session]]] | None:
@@ -320,7 +320,7 @@ class Router:
         return changes[0] == version
 
     def keep_walked(self, route: Route, version: int, entries: list[tuple[str, Members[Session]]]) -> None:
-        """So much was found, when all places had been looked at."""
+        """Keep what was found once all places have been looked at."""
         if route.changes[0] == version and width(entries) <= WIDE and len(route.topic) <= _CACHED_LENGTH:
             if len(self._walked) >= _MOST_WALKED:
                 self._walked.clear()
@@ -362,8 +362,7 @@ class Router:
         return FastPath.FAN_OUT if is_whole or route.linked else FastPath.NONE
 
     def _may_keep(self, route: Route) -> bool:
-        """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked
-        at."""
+        """Whether a retained message of this route concerns this gateway alone; what MQ retains too is looked at."""
         each: Route | None = route
         while each is not None and not each.address.retain:
             each = each.otherwise
@@ -381,8 +380,8 @@ class Router:
         return Shared(name_of(group), members, receiver)
 
     def may_receive(self, session: Session, topic: str) -> bool:
-        """Whether the access list lets a session receive a topic; asked again when the list changes. What has ended
-        gets nothing, though its filters may be there for a moment yet."""
+        """Whether the access list lets a session receive a topic; asked again when the list changes. A session that has
+        ended gets nothing, though its filters may still be there for a moment."""
         return not session.ended and self.access.may_receive(session.listener, session.client_id, session.user, topic)
 
     # -- subscriptions --
@@ -398,7 +397,8 @@ class Router:
         return counter
 
     def _forget_counters(self) -> None:
-        """Every route is computed again. It bounds what a client that publishes below ever new first levels takes."""
+        """Void every route and forget the counters, which bounds what a client takes that publishes below ever new
+        first levels."""
         for counter in self._counters.values():
             counter[0] += 1
         self._counters.clear()
@@ -425,7 +425,7 @@ class Router:
             self.on_interest(filter_, -1)
 
     def unsubscribe_all(self, session: Session) -> None:
-        """Remove all subscriptions of a session; of one that has ended, and has very many, in slices."""
+        """Remove all subscriptions of a session; in slices if it has ended and has very many."""
         for filter_ in session.subscriptions:
             self._changed(filter_)
         filters = self.subscriptions.leave(session)
@@ -443,7 +443,7 @@ class Router:
             yield
 
     def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
-        """A client of another gateway subscribes."""
+        """A client of another gateway has subscribed."""
         if gateway in self._gone:  # it is there again
             del self._gone[gateway]
             self.elsewhere.remove_all(gateway)
@@ -451,7 +451,7 @@ class Router:
         self.elsewhere.add(gateway, filter_, interest)
 
     def unsubscribe_elsewhere(self, gateway: str, filter_: str) -> None:
-        """No client of it does any more."""
+        """No client of that gateway subscribes to it any more."""
         self._changed(filter_)
         self.elsewhere.remove(gateway, filter_)
 
@@ -461,13 +461,13 @@ class Router:
         return [] if group is None else [one for one in group.members if one not in self._gone]
 
     def touch_filters(self, filters: Iterable[str]) -> None:
-        """Have the routes of topics that may match one of these computed again."""
+        """Void the routes of topics that one of these filters may match."""
         for filter_ in filters:
             self._changed(filter_)
 
     def forget_elsewhere(self, gateway: str) -> Iterator[None]:
-        """This gateway is no more: from the first step on nothing is for it. A filter is forgotten at each, as there
-        may be a hundred thousand."""
+        """Forget a gateway that is gone, in steps: from the first on nothing goes to it, and each forgets one filter,
+        of which there may be a hundred thousand."""
         filters, this = list(self.elsewhere.of(gateway)), object()
         if filters:
             self._gone[gateway] = this
@@ -484,11 +484,11 @@ class Router:
         return next((longest for longest, before in self._longest(route) if before + len(payload) > longest), -1)
 
     def longest_payload(self, route: Route) -> float:
-        """The longest that all of these queues take."""
+        """The longest payload that all of these queues take."""
         return min((longest - before for longest, before in self._longest(route)), default=inf)
 
     def _longest(self, route: Route) -> Iterator[tuple[int, int]]:
-        """For each of these queues the longest message, and how long is what comes before a payload."""
+        """For each of these queues the longest message, and how much of it precedes the payload."""
         context = self.context
         if route.plan is None:
             return
@@ -537,7 +537,7 @@ def name_of(group: Group[Any]) -> str:
 
 
 def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
-    """What the rules are asked with: the publication without properties and payload."""
+    """What the rules are asked about: the publication without properties and payload."""
     qos, retain = route.first >> 1 & 3, bool(route.first & 1)
     user = publisher.user or ""
     return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
@@ -554,7 +554,7 @@ def address_of(prepared: inbound.Prepared, *, alone: bool) -> Address:
 
 
 def address_by_form(prepared: inbound.Prepared, form: Form) -> Address:
-    """The same, of messages that its form makes."""
+    """The address of messages that a rule's form makes."""
     queue, queue_manager, mq_topic = form.destination
     return Address(
         queue or f"topic://{mq_topic}", queue_manager, form.priority, form.persistent,
@@ -573,18 +573,18 @@ def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:
 
 
 def policy_of(prepared: inbound.Prepared) -> Policy:
-    """What its rule says about failures."""
+    """The failure policy of the rule that prepared this."""
     return policy_in(prepared.rule.spec)
 
 
 def policy_in(spec: ToMq) -> Policy:
-    """What a rule says about failures."""
+    """The failure policy of a rule."""
     retry = spec.on_failure.retry
     return Policy(spec.name, retry.times, retry.first, retry.longest, spec.on_failure.then, spec.too_long)
 
 
 def policies_of(table: Table, rules: Collection[str]) -> dict[str, Policy]:
-    """What these rules, of perhaps ten thousand, say about failures, by their names."""
+    """The failure policies of these rules, perhaps ten thousand, by their names."""
     specs = (route.rule.spec for route in table.routes) if rules else ()
     return {spec.name: policy_in(spec) for spec in specs if spec.name in rules}
 
