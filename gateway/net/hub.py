@@ -50,7 +50,7 @@ STEP_SECONDS = 0.0001
 
 @implementer(IReadDescriptor)
 class Hub:
-    """One descriptor for the reactor, all sockets behind it."""
+    """One descriptor for the reactor, with all sockets behind it."""
 
     def __init__(self, reactor: Any, engine: Engine) -> None:
         self.reactor = reactor
@@ -105,7 +105,7 @@ class Hub:
         return "hub"
 
     def connectionLost(self, reason: Any) -> None:
-        """The reactor stops."""
+        """Called when the reactor stops."""
         del reason
 
     def doRead(self) -> None:
@@ -117,7 +117,8 @@ class Hub:
             self.on_fatal(error)
 
     def wait(self, seconds: float) -> bool:
-        """`doRead` for a reactor that serves the hub first: wait so long at most. True: the reactor has events too."""
+        """`doRead` for a reactor that serves the hub first: wait at most this long. Returns True if the reactor has
+        events too."""
         try:
             self.turns.end()
             events = poll_sockets(self._epoll, seconds)
@@ -128,13 +129,13 @@ class Hub:
             return True
 
     def watch(self, fd: int) -> None:
-        """The reactor's descriptor: `wait` says when it is readable."""
+        """Watch the reactor's own descriptor, so that `wait` can say when it is readable."""
         self._reactor_fd = fd
         self._epoll.register(fd, READ)
 
     def _round(self, events: Ready) -> bool:
-        """Serve what is ready: commits that are done, then what clients have sent, then those who come and go. True:
-        the reactor has events too."""
+        """Serve what is ready: finished commits, then what clients have sent, then connections that come and go.
+        Returns True if the reactor has events too."""
         begun, context = monotonic(), self.engine.context
         context.until = begun + TURN_SECONDS
         context.until_strangers, context.until_late = begun + STRANGERS_SECONDS, begun + LATER_SECONDS
@@ -169,7 +170,7 @@ class Hub:
     def _take(
         self, arrived: list[tuple[Connection, bytes]], wrapped: list[tuple[HubSocket, bytes]], full: list[HubSocket]
     ) -> int:
-        """Hand what was read to the broker; of how many it was."""
+        """Hand what was read to the broker; returns of how many connections it was."""
         for link, chunk in wrapped:
             data = self._unwrapped(link, chunk)
             if data and link.connection is not None:
@@ -182,15 +183,16 @@ class Hub:
         return len(arrived)
 
     def _take_along(self, until: float) -> None:
-        """Read into the batch what several clients have sent meanwhile, unless it waits for a commit anyway. What else
-        is ready the next poll says again."""
+        """Read into the open batch what several clients have sent meanwhile, unless it waits for a commit anyway. The
+        next poll reports again whatever else is ready."""
         context, count = self.engine.context, SEVERAL
         while count >= SEVERAL and not (context.committing or self._lost or self._over) and monotonic() < until:
             arrived, wrapped, _, full = read_sockets(poll_sockets(self._epoll, 0), self._sockets)
             count = self._take(arrived, wrapped, full)
 
     def _wait_for_answered(self) -> None:
-        """A slow commit has just answered these clients: what they send at once comes into the next one."""
+        """Wait for what the clients that a slow commit has just answered send at once, so that it joins the next
+        commit."""
         context, group = self.engine.context, self.engine.context.group_commit
         while group.missing and context.batch and not (context.committing or self._lost or self._over):
             now = monotonic()
@@ -201,13 +203,13 @@ class Hub:
             self._take(arrived, wrapped, full)
 
     def _late_first(self, others: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those that the last turn had no time for come before the others."""
+        """Serve first the sockets that the last turn had no time for."""
         late, self._late = self._late, {}
         ready = dict(others)
         return [(fd, ready.pop(fd)) for fd in late if fd in ready] + list(ready.items())
 
     def _woken(self, others: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
-        """Make the calls of other threads. Whether the reactor has events too, and what else is ready."""
+        """Make the calls of other threads. Returns whether the reactor has events too, and what else is ready."""
         ask, left = False, []
         for fd, event in others:
             if fd == self._reactor_fd:
@@ -219,7 +221,7 @@ class Hub:
         return ask, left
 
     def _serve(self, others: list[tuple[int, int]]) -> None:
-        """Sockets to be written to, ends of connections and new ones, as far as there is time."""
+        """Serve, as time allows, sockets to be written to, ends of connections and new connections."""
         until = max(self.engine.context.until_late, monotonic() + SLICE_SECONDS)
         for fd, event in others:
             if monotonic() > until and fd in self._sockets:
@@ -257,17 +259,17 @@ class Hub:
             self._epoll.unregister(link.fd)  # it would say so again and again
 
     def _has_sent(self, link: HubSocket) -> bool:
-        """Whether something that the peer has sent was not taken yet: the last may be that it leaves in order."""
+        """Whether the peer has sent something that was not taken yet; the last of it may be an orderly end."""
         if link.connection is None or link.connection.state == CLOSED:  # nothing of it is taken any more
             return False
         return link.unread() or self._waits(link.connection)
 
     def _waits(self, connection: Connection | None) -> bool:
-        """Whether something that was read of a client is to be taken later."""
+        """Whether something that was read from a client is to be taken later."""
         return connection is not None and (bool(connection.early) or connection in self.engine.put_off)
 
     def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
-        """Write to many links. Returned are the positions of those that have not taken all."""
+        """Write to many links. Returns the positions of those that have not taken everything."""
         sockets = cast("list[HubSocket]", links)
         unfinished = write_sockets(HubSocket, links, datas)
         for at, left in unfinished:
@@ -287,15 +289,15 @@ class Hub:
         return chunk
 
     def _ended(self, link: HubSocket) -> None:
-        """The peer sends nothing more. What it has sent that is put off comes first; then its end is read once more.
-        Clients need not wait for CONNACK: what one has sent behind its CONNECT is taken when it is let in."""
+        """The peer sends nothing more. What it sent that is put off comes first; then its end is read once more. As
+        clients need not wait for CONNACK, what one has sent behind its CONNECT is taken when it is let in."""
         if link.connection is not None and link.connection.early:
             link.stop(Stop.UNDECIDED, stopped=True)
         elif not self._waits(link.connection):
             self.lost(link)
 
     def _unwrapped(self, link: HubSocket, chunk: bytes) -> bytes:
-        """What is in it for the broker."""
+        """What a chunk holds for the broker once TLS and WebSocket are taken off."""
         begun = monotonic()
         data = b"" if link.wrapping is None else self._of_wrapping(link, partial(link.wrapping.unwrap, chunk))
         if link.buffered() > self.engine.limits.max_outgoing_bytes and link.over is None:
@@ -308,7 +310,7 @@ class Hub:
         return data
 
     def take_in(self, link: HubSocket, unwrap: Callable[[], bytes]) -> None:
-        """Take in bytes that a wrapping has had for a while."""
+        """Take in bytes that a wrapping has held back for a while."""
         data = self._of_wrapping(link, unwrap)
         if data:
             self._hand_in(link, data)
@@ -324,7 +326,8 @@ class Hub:
         return data
 
     def _hand_in_all(self, arrived: list[tuple[Connection, bytes]], full: list[HubSocket]) -> None:
-        """Hand what a round has brought to the broker; `full`: who had as much as is read at once, perhaps more."""
+        """Hand what a round has brought to the broker; `full`: the links that had as much as is read at once, and may
+        have more."""
         read, missing = [link.chunk for link in full], self.engine.context.group_commit.missing
         if missing:
             missing.difference_update([connection for connection, _ in arrived])
@@ -345,7 +348,7 @@ class Hub:
             link.chunk *= 2
 
     def _slow(self, connection: Connection, spent: float, length: int) -> None:
-        """A packet among so many bytes has taken long: less is read at once, so that others wait less."""
+        """A packet among this many bytes took long: read less at once, so that others wait less."""
         self._slower(cast("HubSocket", connection.link), spent, length)
 
     def _slower(self, link: HubSocket, spent: float, length: int) -> None:
@@ -353,7 +356,7 @@ class Hub:
         self.turns.took(spent, f"{length} bytes received", who_of(link.connection, link.peer))
 
     def _charge(self, arrived: list[tuple[Connection, bytes]]) -> None:
-        """Read clients that exceed their rates later: only their own TCP windows fill."""
+        """Let clients that exceed their rates be read later: only their own TCP windows fill."""
         now = self.rates.now()
         for connection, chunk in arrived:
             published, connection.published = connection.published, 0
@@ -367,7 +370,7 @@ class Hub:
                 link.rest(early)
 
     def _busy(self, connection: Connection, busy: bool) -> None:
-        """Packets of a connection are put off, or no longer: read no more meanwhile."""
+        """Packets of a connection are put off, or no longer are: do not read from it meanwhile."""
         link = cast("HubSocket", connection.link)
         link.stop(Stop.PUT_OFF, stopped=busy)
         if link.over is not None and not busy:
@@ -375,7 +378,7 @@ class Hub:
             self._lose_later()
 
     def _let_in(self, connection: Connection) -> None:
-        """It was decided: what it has sent meanwhile is being taken."""
+        """A client has been let in: what it sent meanwhile is being taken."""
         link = cast("HubSocket", connection.link)
         link.stop(Stop.UNDECIDED, stopped=False)
         if link.over is not None:
@@ -388,11 +391,11 @@ class Hub:
         self.lost(link)
 
     def malformed(self, link: HubSocket, why: str) -> None:
-        """What the peer has sent first is not what its listener takes."""
+        """The first bytes of the peer are not what its listener takes."""
         self.on_malformed(link.listener, link.peer, why)
 
     def _end(self, link: HubSocket) -> None:
-        """A wrapping has ended: what has to be said is sent, then the connection is closed."""
+        """A wrapping has ended: send what has to be said, then close the connection."""
         connection = link.connection
         if self._waits(connection):
             return  # what came before the end first: `_busy` or `_let_in` is told when it is done
@@ -429,7 +432,7 @@ class Hub:
             link.stop(Stop.ALL, stopped=True)
 
     def modify(self, fd: int, events: int) -> None:
-        """Change what a socket is watched for."""
+        """Change which events a socket is watched for."""
         if fd in self._apart:
             if events & READ:
                 self._apart.discard(fd)
@@ -445,7 +448,7 @@ class Hub:
                 self._epoll.unregister(link.fd)
 
     def lost(self, link: HubSocket) -> None:
-        """The peer is gone. What that leads to, its will first of all, may meet a defect: the others go on."""
+        """The peer is gone. What that leads to, its will first of all, may run into a defect; the others go on."""
         connection, begun = link.connection, monotonic()
         try:
             if link.wrapping is not None:
@@ -483,12 +486,12 @@ class Hub:
             self.reactor.callLater(0, self._lose)
 
     def _lose(self) -> None:
-        """Many may be gone at once: a few in each turn."""
+        """End some of the connections that are lost, as many may be gone at once; a few in each turn."""
         self._losing = False
         self._end_lost(monotonic() + LATER_SECONDS)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """A timer."""
+        """Set a timer."""
         self.reactor.callLater(seconds, call)
 
     def rest(self, acceptor: Acceptor, seconds: float) -> None:
@@ -502,7 +505,7 @@ class Hub:
         self.later(seconds, again)
 
     def exhausted(self, acceptor: Acceptor) -> None:
-        """There are no descriptors for connections: nobody is accepted for a while, instead of trying again and
+        """There are no descriptors left for connections: accept nobody for a while, instead of trying again and
         again."""
         self.rest(acceptor, NO_DESCRIPTORS_SECONDS)
         self.on_exhausted(acceptor.name)
@@ -520,11 +523,11 @@ class Hub:
 
     @property
     def count(self) -> int:
-        """Sockets that are open."""
+        """How many sockets are open."""
         return len(self._sockets)
 
 
 def who_of(connection: Connection | None, peer: str) -> str:
-    """A client, for the log."""
+    """The name of a client for the log."""
     client_id = connection.publisher.client_id if connection is not None else ""
     return f"{client_id} at {peer}" if client_id else peer

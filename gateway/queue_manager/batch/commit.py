@@ -101,7 +101,7 @@ class Batch:
     """Of MQI calls: whose they are, as long as none of them has been told."""
 
     def answers(self) -> list[Hashable]:
-        """The programs that it answers."""
+        """The programs that this frame answers."""
         found = list(self.callers()) if self.callers is not None else []
         for part in self.parts:
             found += part.answers()
@@ -206,9 +206,9 @@ class Committer:
                 self._scheduler.soon(self._go_on)
 
     def collect(self) -> None:
-        """Apply and tell what the writer's thread has written: whoever holds the lock anyway does it, as a thread that
-        waits for the lock may wait long while programs keep it busy. The next frame is handed over by `share` or
-        `catch_up`: with the calls that are made until then."""
+        """Apply and tell what the writer's thread has written. Whoever holds the lock does it anyway, as a thread that
+        waits for the lock may wait long. `share` or `catch_up` hands over the next frame, with the calls made until
+        then."""
         writing = self._writing
         if writing is not None and writing.written.is_set():
             self._behind = True
@@ -220,11 +220,11 @@ class Committer:
             self.run()
 
     def came(self, caller: Hashable) -> None:
-        """No call of this program is waited for any longer."""
+        """Stop waiting for a call of this program."""
         self._group.missing.discard(caller)
 
     def share(self, batch: Batch) -> None:
-        """Commit for calls that nobody waits in. They are told, perhaps before this returns."""
+        """Commit for calls in which nobody waits; they are told, perhaps before this returns."""
         if self._group.missing:
             self._group.missing.difference_update(batch.answers())
         if not batch.unit:  # there is nothing to store
@@ -262,7 +262,7 @@ class Committer:
                 maintained = self.now(batch)
 
     def _waits_for_answered(self) -> bool:
-        """Whether the calls of programs wait for those of others, which the last frame has answered."""
+        """Whether the calls of programs wait for those of others that the last frame has answered."""
         missing = self._group.missing
         if not (missing and self._calls) or self._submissions or self._callers:
             return False
@@ -331,7 +331,7 @@ class Committer:
         return True
 
     def _prepare(self, unit: StoreUnit, *, at_once: bool) -> Any:
-        """The unit's frame. On a full disk what only takes waits for room that maintenance makes, but not for long."""
+        """Make the unit's frame. On a full disk a unit that only takes waits briefly for maintenance to make room."""
         for _ in range(STEPS_FOR_ROOM):
             try:
                 return self._store.prepare(unit, self._scheduler.now(), at_once=at_once)
@@ -350,7 +350,7 @@ class Committer:
         return frame is not None or self._store.under_maintenance
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
-        """The frame cannot be stored; its parts may be, one by one."""
+        """The frame cannot be stored, but its parts may be: try them one by one."""
         parts = batch.parts if batch.apart is None else batch.apart()
         if not parts:
             self._tell(batch, error)
@@ -358,7 +358,7 @@ class Committer:
             self.now(part)
 
     def _refuse_written(self, batch: Batch, error: StoreError) -> bool:
-        """The frame could not be written. What only takes is tried once more: the reserve of a full disk is for it."""
+        """The frame was not written. What only takes is tried again: the reserve of a full disk is for it."""
         unit = batch.unit
         if unit.adds or batch.again or not unit:
             self._refuse(batch, error)
@@ -367,14 +367,14 @@ class Committer:
         return self.now(batch)
 
     def _expect(self, batch: Batch, spent: float) -> None:
-        """Calls of the programs that are answered now: the frame took so long."""
+        """Expect the next calls of the programs that are answered now; the frame took this long."""
         if spent > SLOW_SECONDS and (programs := batch.answers()):
             self._group.committed(spent, programs, self._scheduler.monotonic())
 
     @property
     def waits(self) -> float:
-        """For how many seconds the disk has not answered the write that is under way. Asked without the lock, which may
-        be held by who waits for it."""
+        """For how many seconds the disk has not answered the write under way. Asked without the lock, which whoever
+        waits for that write may hold."""
         began = self._began
         return perf_counter() - began if began else 0.0
 
@@ -394,7 +394,7 @@ class Committer:
         return spent
 
     def _tell(self, batch: Batch, error: StoreError | None) -> None:
-        """The batch is durable and applied, or refused: tell those who asked for it."""
+        """Tell those who asked for it that the batch is durable and applied, or refused."""
         if batch.finished is not None:
             batch.finished(error)
         if batch.submissions:
@@ -593,6 +593,6 @@ def _call_done(submissions: Sequence[Submission]) -> None:
 
 
 def reason_of(error: StoreError) -> int:
-    """The reason code of a store that cannot take more: it says so itself where it knows better."""
+    """The reason code of a store that can take no more; it gives one itself where it knows better."""
     reason = getattr(error, "reason", None)
     return reason if isinstance(reason, int) else mq.MQRC_STORAGE_MEDIUM_FULL

@@ -220,7 +220,7 @@ class Store:
                 self._lock = None
 
     def _mend_files(self) -> None:
-        """What was removed lately is open still, but not for long."""
+        """Make removed files again; they are still open, but not for long."""
         if self._failed:
             self._reopen()
         self.look_after_files()
@@ -271,7 +271,7 @@ class Store:
                 )
 
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
-        """What leaves is not handed out any more."""
+        """Hide what leaves, so that it is not handed out any more."""
         links = plan.links
         if not (links.takes or links.moves or plan.volatile_takes or plan.volatile_moves or plan.replaced):
             return
@@ -427,7 +427,7 @@ class Store:
         self.index.hidden.update(prepared.locked)
 
     def _settled(self, prepared: Prepared) -> None:
-        """The unit is not under way any more."""
+        """The unit is no longer under way."""
         unit = prepared.unit
         self._carrying -= prepared.carries
         if prepared.leaving or prepared.replaced or unit.backouts or unit.state:
@@ -449,11 +449,11 @@ class Store:
     # ---- what is locked, and small records
 
     def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
-        """Messages got in an open unit of work: fetches do not return them."""
+        """Lock messages that were got in an open unit of work: fetches do not return them."""
         self.index.hidden.update([token & NUMBER_MASK for token in tokens])
 
     def unlock(self, queue: str, key: bytes, tokens: Sequence[int]) -> None:
-        """They are available again, except those that leave in a frame under way."""
+        """Make locked messages available again, except those that leave in a frame under way."""
         leaving = self.under_way.leaving
         if leaving:
             tokens = [token for token in tokens if token & NUMBER_MASK not in leaving]
@@ -499,7 +499,7 @@ class Store:
             self._collect()
 
     def forget(self, queue: str) -> None:
-        """The queue has been deleted: nothing is kept of one that is empty."""
+        """Forget a deleted queue; nothing is kept of one that is empty."""
         self.index.forget(queue)
         self.finder.forget(queue)
 
@@ -519,14 +519,15 @@ class Store:
         return self._failed or self._walk is not None or self.ring.gives_back or self._next_walk() is not None
 
     def _give_back(self, time: int) -> Prepared | None:
-        """A new segment whose header lists nothing that is free, after which the files of what is free are removed."""
+        """Open a new segment whose header lists none of the free ones; their files are removed afterwards."""
         if self._carrying or not self.ring.gives_back:
             return None
         self.ring.open_next()
         return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
 
     def look_after_files(self) -> bool:
-        """What somebody else has done to the files of the journal; called every second. Whether to go on at once."""
+        """Find out what somebody else has done to the journal's files; called every second. Whether to go on at
+        once."""
         ring, idle = self.ring, self._written == self._next_sequence - 1
         ring.forget_removed()
         elsewhere = self._lock is not None and self._lock.is_elsewhere(self.path)
@@ -534,7 +535,7 @@ class Store:
 
     @property
     def storage_full(self) -> StorageFull | None:
-        """Why, and since when, the disk takes no new messages; None: it does."""
+        """Why and since when the disk takes no new messages; None: it takes them."""
         missing = self.ring.missing.problem
         error = missing or self.ring.full or self._unwritable
         if error is None:
@@ -591,5 +592,5 @@ class Store:
 
 
 def _keep(unit: StoreUnit) -> Keep:
-    """What a unit that puts messages leaves of the reserve."""
+    """How much of the reserve has to be left by a unit that puts messages."""
     return Keep.FOR_STATE if unit.own else Keep.FOR_MESSAGES

@@ -80,7 +80,7 @@ class Index:
         return lane if lane is not None and lane.rank == name[2] else None
 
     def lane(self, name: LaneName) -> Lane:
-        """The lane; it is made if there is none."""
+        """The lane, which is created if there is none."""
         queue = self.queues.get(name[0])
         if queue is None:
             queue = self.queues[name[0]] = Queue(name[0])
@@ -119,7 +119,7 @@ class Index:
                 self.queues.pop(lane.queue.name, None)
 
     def forget(self, queue: str) -> None:
-        """The queue has been deleted: nothing is kept of one that is empty."""
+        """Forget a deleted queue; nothing is kept of one that is empty."""
         entry = self.queues.get(queue)
         if entry is not None and not entry.depth:
             del self.queues[queue]
@@ -127,7 +127,7 @@ class Index:
     # ---- applying what a frame says
 
     def put(self, groups: Sequence[tuple[LaneName, int]], first: int, place: int) -> int:
-        """The new messages of a frame, whose rows begin at `place`, by lane; how many they are."""
+        """Add the new messages of a frame, whose rows begin at `place`, by lane; returns how many there are."""
         at, rows = append(self.queues, groups, 0, first, place)
         while at < len(groups):
             name, count = groups[at]
@@ -140,7 +140,7 @@ class Index:
         return rows
 
     def _count_rows(self, frame: int, rows: int) -> None:
-        """`rows` live rows lie in `frame`."""
+        """Count `rows` live rows in `frame`."""
         if frame & VOLATILE:
             self.space.volatile[frame] = self.space.volatile.get(frame, 0) + rows
             return
@@ -179,7 +179,7 @@ class Index:
                     self.backouts.pop(number, None)
 
     def replace(self, replaced: Replaced, first: int, place: int, by: Extent) -> None:
-        """Messages take the place of others, each alone in its lane; their rows begin at `place`."""
+        """Let messages take the place of others, each alone in its lane; their rows begin at `place`."""
         queue, numbers = self.queues.get(replaced.queue), replaced.numbers
         lanes = queue.lanes if queue is not None else {}
         been, others = put_in_place(lanes, replaced.rank, replaced.keys, numbers, first, place)
@@ -196,7 +196,7 @@ class Index:
             self.take([TokenRun(name, numbers[row], 1)], by)
 
     def move(self, run: MoveRun, by: Extent | None) -> None:
-        """Messages leave one lane and become the last ones of another. Their rows stay where they are."""
+        """Move messages from one lane to the end of another. Their rows stay where they are."""
         source = self.find(run.lane)
         if source is None:
             return
@@ -226,7 +226,7 @@ class Index:
                     self.backouts[to_first + number - first] = self.backouts.pop(number)
 
     def carry(self, name: LaneName, first: int, count: int, place: int, by: Extent | None) -> None:
-        """Messages were written again at `place`, unchanged: their old rows are not needed any more."""
+        """Messages were written again at `place`, unchanged; their old rows are no longer needed."""
         lane = self.lane(name)
         released: Released = []
         kept = list(spans(lane, first, count))
@@ -266,7 +266,7 @@ class Index:
     # ---- questions
 
     def replaceable(self, queue: str, records: Records, head: bytes) -> tuple[Replaced | None, Records]:
-        """Those state records that can take the place of the one message of their keys, and the others."""
+        """Split state records: those that can take the place of the one message of their keys, and the others."""
         known = self.queues.get(queue)
         if known is None or self.hidden:
             return None, records
@@ -275,8 +275,8 @@ class Index:
         return found if found.keys else None, others
 
     def alone(self, queue: str, key: bytes) -> TokenRun | None:
-        """The one message of a key, as of most state records; None where there is another number of them, or where it
-        is non-persistent or may be hidden."""
+        """The one message of a key, as for most state records; None if there is another number of them, or if it is
+        non-persistent or may be hidden."""
         entry = self.queues.get(queue)
         lane = entry.lanes.get(key) if entry is not None else None
         if lane is None or lane.depth != 1 or lane.lower is not None or lane.removed or self.hidden:
@@ -367,7 +367,7 @@ class Index:
         return found
 
     def depth_of_all(self, queue: str, /) -> int:
-        """How many messages a queue has under whatever keys."""
+        """How many messages a queue has under all keys together."""
         entry = self.queues.get(queue)
         return entry.depth if entry is not None else 0
 
@@ -406,8 +406,8 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _one_run(tokens: Iterable[int]) -> tuple[int, int] | None:
-    """The run that the tokens are, as usual: what was fetched in order is taken in order. None: there may be several,
-    or none."""
+    """The run that the tokens are, which is the usual case: what was fetched in order is taken in order. None: there
+    may be several runs, or none."""
     if isinstance(tokens, range):
         return (tokens.start, len(tokens)) if tokens and tokens.step == 1 else None
     return (tokens[0], len(tokens)) if isinstance(tokens, list) and one_run(tokens) else None

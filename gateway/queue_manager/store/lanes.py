@@ -77,9 +77,8 @@ class Lane:
         self.queue.depth += count
 
     def insert(self, first: int, count: int, place: int) -> None:
-        """Add messages at the position their numbers say (carried forward or moved before a restart); none of them is
-        in the lane.
-        """
+        """Add messages at the position their numbers say (messages that were carried forward or moved before a
+        restart); none of them is in the lane."""
         if self.removed and not self.removed.isdisjoint(range(first, first + count)):
             self._fold()  # their old runs are still here
         at = self._first_after(first)
@@ -110,8 +109,7 @@ class Lane:
 
     def place_of_run(self, first: int, count: int) -> int:
         """The place of the first of these messages, if all are known to be there in one run; otherwise -1, and `live`
-        tells which are.
-        """
+        tells which of them are there."""
         at, removed = self.locate(first), self.removed
         if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
             return -1
@@ -136,7 +134,8 @@ class Lane:
         return 3 * low
 
     def take(self, first: int, count: int, released: Released) -> int:
-        """Remove those of `count` numbers from `first` that are in the lane, wherever they are; how many they were."""
+        """Remove the messages among `count` numbers from `first` on that are in the lane, wherever they are; returns
+        how many there were."""
         end, taken = first + count, 0
         while first < end:
             at = self.locate(first)
@@ -153,7 +152,8 @@ class Lane:
         return taken
 
     def shift(self, first: int, count: int) -> int:
-        """Remove `count` messages from `first` if the first run of the lane begins with them; their place, or -1."""
+        """Remove `count` messages from `first` if the first run of the lane begins with them; returns their place, or
+        -1."""
         runs, at = self.runs, self.start
         if self.removed or at >= len(runs) or runs[at] != first or runs[at + 1] < count:
             return -1
@@ -226,7 +226,8 @@ class Lane:
         self.runs, self.start, self.removed = folded, 0, None
 
     def relocate(self, first: int, count: int, place: int, released: Released) -> None:
-        """`count` messages from `first`, which are one part of a run, have their rows at `place` from now on."""
+        """Note that `count` messages from `first`, which are one part of a run, have their rows at `place` from now
+        on."""
         at = self.locate(first)
         runs = self.runs
         begin, length, old = runs[at], runs[at + 1], runs[at + 2]
@@ -293,8 +294,8 @@ def cut_run(run: Run, without: set[int]) -> Iterator[Run]:
 def append_in_python(
     queues: dict[str, Queue], groups: Sequence[tuple[LaneName, int]], at: int, first: int, place: int, /
 ) -> tuple[int, int]:
-    """Add the rows of groups from `at` on to the ends of their lanes, as far as these have runs already; where that
-    ends, and how many rows these were."""
+    """Add the rows of groups from `at` on to the ends of their lanes, as far as these lanes have runs already. Returns
+    where that ends, and how many rows were added."""
     rows = 0
     while at < len(groups):
         name, count = groups[at]
@@ -309,7 +310,7 @@ def append_in_python(
 
 
 def depths_in_python(queues: dict[str, Queue], names: list[str], /) -> list[int]:
-    """How many messages without a key are on each of these queues."""
+    """How many messages without a key each of these queues has."""
     found = []
     for name in names:
         queue, depth = queues.get(name), 0

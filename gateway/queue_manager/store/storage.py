@@ -23,8 +23,9 @@ class MessageStore(Protocol):
     """
 
     def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> Any:
-        """Make one frame, and give tokens to its messages. Either `apply` or `abort` follows. `at_once`: before
-        anything else is asked, and nothing else is on its way, so that what leaves need not be hidden until then."""
+        """Make one frame, and give tokens to its messages. Either `apply` or `abort` follows. `at_once`: the caller
+        writes and applies it before anything else is asked, and no other frame is under way, so what leaves need not be
+        hidden until then."""
 
     def write(self, frame: Any) -> None:
         """Write the frame; it is durable on return. StoreUnavailable: nothing of it is stored."""
@@ -44,18 +45,19 @@ class MessageStore(Protocol):
 
     @property
     def ending(self) -> str:
-        """Where it ended, if the last process did not close it."""
+        """Where the store ended, if the last process did not close it."""
 
     @property
     def left_out(self) -> bool:
-        """Whether something is left out there, as not whole."""
+        """Whether something incomplete is left out at that end."""
 
     @property
     def storage_full(self) -> StorageFull | None:
-        """Why no new messages are taken, where the disk is full or cannot be written."""
+        """Why no new messages are taken, if the disk is full or cannot be written."""
 
     def look_after_files(self) -> bool:
-        """What somebody else has done to the files of the store; called every second. Whether to go on at once."""
+        """Find out what somebody else has done to the files of the store; called every second. Returns whether to go on
+        at once."""
 
     @property
     def next_number(self) -> int:
@@ -75,23 +77,23 @@ class MessageStore(Protocol):
     def fetch_around_damage(
         self, queue: str, key: bytes, limit: int, after: int | None = None, seconds: float = inf
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty. After so many seconds
-        the first of these is the last."""
+        """As `fetch` with locked messages included, and by token why some cannot be read: those are empty. After this
+        many seconds the first such message is the last one."""
 
     def first(self, queue: str, key: bytes) -> int | None:
-        """The token of the next message, be it locked or not."""
+        """The token of the next message, locked or not."""
 
     def tokens(self, queue: str, key: bytes) -> Sequence[int]:
-        """Those of all messages that `fetch` returns."""
+        """The tokens of the messages that `fetch` would return."""
 
     def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
-        """Those of the next messages that `fetch` returns."""
+        """The tokens of the next messages that `fetch` would return."""
 
     def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
-        """Messages got in an open unit of work: fetches do not return them."""
+        """Lock messages that were got in an open unit of work: fetches do not return them."""
 
     def unlock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
-        """They are available again, in their old places."""
+        """Make locked messages available again, in their old places."""
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message by its token, if it is still there."""
@@ -100,29 +102,29 @@ class MessageStore(Protocol):
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
         after: int | None = None, onward: Callable[[int], int] | None = None,
     ) -> Iterable[Message]:  # fmt: skip
-        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival, from behind a token
-        on; locked ones too. Nothing may be put or taken while they are looked at. `onward` tells of a token which is
-        the first from it on, in its priority, that is wanted: others need not be read, and may be very many."""
+        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival, from after a token
+        on; locked ones too. Nothing may be put or taken while they are looked at. `onward`: says of a token which one,
+        from it on and in its priority, is wanted first; the others need not be read, and may be very many."""
 
     def prepare_find(self, queue: str, key: bytes, field: str) -> bool:
-        """Do a part of what the first `find` by `msg_id`, `correl_id` or `group_id` needs on a queue: some
-        milliseconds. Whether all of it is done."""
+        """Do some milliseconds of the work that the first `find` by `msg_id`, `correl_id` or `group_id` needs on a
+        queue. Returns whether all of it is done."""
 
     def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
-        """Those state records that can take the place of the one message of their keys, if nobody has locked it, and
-        the others; all are others where nobody has looked."""
+        """Split state records: those that can take the place of the one message of their keys, if nobody has locked it,
+        and the others. If nobody has looked, all are others."""
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are of at least this priority."""
 
     def depths(self, queues: list[str], /) -> list[int]:
-        """How many there are on each of these queues."""
+        """How many messages there are on each of these queues."""
 
     def depth_of_all(self, queue: str, /) -> int:
-        """How many messages there are of all keys."""
+        """How many messages a queue has under all keys together."""
 
     def forget(self, queue: str, /) -> None:
-        """The queue has been deleted: nothing is kept of one that is empty."""
+        """Forget a deleted queue; nothing is kept of one that is empty."""
 
     def oldest(self, queue: str) -> int:
         """When the oldest message of the queue was put, in microseconds; 0: the queue is empty."""

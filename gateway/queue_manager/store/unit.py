@@ -57,7 +57,7 @@ class LanePuts:
         return self.groups or [((self.queue, self.key, 9 - self.priority), len(self.heads))]
 
     def by_lane(self) -> Iterator[LanePuts]:
-        """The same with one lane for each."""
+        """The same for puts to several lanes, with one `LanePuts` for each."""
         if self.groups is None:
             yield self
             return
@@ -69,7 +69,7 @@ class LanePuts:
 
     @property
     def plain(self) -> bool:
-        """Whether heads and bodies are all there is."""
+        """Whether heads and bodies are all that these puts have."""
         return self.msg_ids is None and self.correl_ids is None and self.expiries is None and self.put_times is None
 
 
@@ -101,8 +101,8 @@ class LaneMoves:
 
 @dataclass(slots=True)
 class Replaced:
-    """State records of one queue that others take the place of: the one persistent message of each key leaves, and
-    another comes. Columns are parallel and not changed afterwards."""
+    """State records of one queue that are replaced: the one persistent message of each key leaves, and another comes.
+    Columns are parallel and not changed afterwards."""
 
     queue: str
     rank: int
@@ -136,7 +136,7 @@ class Backout(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a unit had come."""
+    """How far a unit had been filled."""
 
     puts: int
     rows: list[int]
@@ -151,7 +151,7 @@ EMPTY = Mark(0, [], 0, 0, {}, 0)
 
 
 class _Counted:
-    """How many messages the first puts and moves of a unit bring, by queue: those that get no more rows."""
+    """How many messages the first puts and moves of a unit bring, by queue; these puts get no more rows."""
 
     __slots__ = ("found", "moved", "moves", "puts", "seen")
 
@@ -162,13 +162,13 @@ class _Counted:
         """So many of the puts and moves are counted."""
 
     def go_on(self) -> None:
-        """Count what has come since."""
+        """Count what has been added since."""
         last = max(len(self.puts) - _LOOKED_BACK, self.seen)
         self._add(self.puts[self.seen : last], self.moves[self.moved :], 1)
         self.seen, self.moved = last, len(self.moves)
 
     def go_back(self, puts: int, moves: int) -> None:
-        """Before the unit is cut back to so many, the last of which may have got rows since."""
+        """Called before the unit is cut back to this many puts and moves, the last of which may have got rows since."""
         puts, moves = min(max(puts - _LOOKED_BACK, 0), self.seen), min(moves, self.moved)
         self._add(self.puts[puts : self.seen], self.moves[moves : self.moved], -1)
         self.seen, self.moved = puts, moves
@@ -199,7 +199,7 @@ class StoreUnit:
     _counted: _Counted | None = field(default=None, init=False, repr=False, compare=False)
 
     def puts_to(self, queue: str) -> Iterator[LanePuts]:
-        """What is put to a queue."""
+        """The puts to a queue."""
         for puts in self.puts:  # for each message that is placed: no generator for each of these
             if puts.groups is not None:
                 yield from (lane for lane in puts.by_lane() if lane.queue == queue)
@@ -210,7 +210,7 @@ class StoreUnit:
                 yield from one.puts.by_lane()
 
     def messages_for(self, queue: str) -> int:
-        """How many messages it brings to a queue. It is asked for each message that is placed."""
+        """How many messages the unit brings to a queue. It is asked for each message that is placed."""
         counted = self._counted
         if counted is None or counted.puts is not self.puts:
             counted = self._counted = _Counted(self.puts, self.moves)
@@ -221,7 +221,7 @@ class StoreUnit:
         return counted.found[queue] + sum(rest) + sum(replaced)
 
     def add_row(self, row: LanePuts, expiry: int) -> None:
-        """Put a message behind all others of its queue. Messages of one lane share columns."""
+        """Add a message behind all others of its queue. Messages of one lane share columns."""
         for puts in reversed(self.puts[-_LOOKED_BACK:]):
             if not isinstance(puts.expiries, list):
                 break
@@ -236,12 +236,13 @@ class StoreUnit:
         self.puts.append(row)
 
     def mark(self) -> Mark:
-        """How far it has come."""
+        """How far the unit has been filled."""
         rows = [len(puts.heads) for puts in self.puts[-_LOOKED_BACK:]]
         return Mark(len(self.puts), rows, len(self.takes), len(self.moves), dict(self.state), len(self.on_commit or ()))
 
     def cut_back(self, to: Mark) -> None:
-        """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
+        """Take back what was added since a mark. Backout counts and replaced records are added only to units that
+        stay."""
         if self._counted is not None:
             self._counted.go_back(to.puts, to.moves)
         del self.puts[to.puts :], self.takes[to.takes :], self.moves[to.moves :]
@@ -254,14 +255,14 @@ class StoreUnit:
 
     @property
     def adds(self) -> bool:
-        """Whether messages come with it."""
+        """Whether the unit adds messages."""
         return bool(self.puts or self.replaced)
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state or self.replaced)
 
     def add(self, other: StoreUnit) -> None:
-        """Commit all of another unit with it."""
+        """Commit everything in another unit together with this one."""
         self.puts += other.puts
         self.takes += other.takes
         self.moves += other.moves
@@ -272,13 +273,13 @@ class StoreUnit:
             self.say(*other.on_commit)
 
     def say(self, *calls: Callable[[], None]) -> None:
-        """Have these called once it has been committed."""
+        """Have these called once the unit is committed."""
         if self.on_commit is None:
             self.on_commit = []
         self.on_commit += calls
 
     def committed(self) -> None:
-        """Say what there is to say."""
+        """Call what is to be called after the commit."""
         for said in self.on_commit or ():
             said()
 
