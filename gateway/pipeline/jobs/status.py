@@ -50,19 +50,22 @@ def rate_of(records: Sequence[ManifestRecord]) -> float | None:
 
 
 def group_status(job: Job) -> list[dict[str, Any]]:
-    """The groups of a job's queue manager; of several sources the group of each, and what is wrong where one of them
-    cannot be asked."""
+    """The groups that a job reads by; of several sources what is wrong where one of them cannot be asked."""
     if not job.sources:
-        return groups_of(job.inputs[0])
+        return _own_group(job.inputs[0])
     found = []
     for each in job.inputs:
         try:
-            mine = [group for group in groups_of(each) if group["name"] == each.group]
+            mine = _own_group(each)
         except (PipelineError, OSError) as error:
             found.append({"source": each.name, "name": each.group, "queues": each.source.queue, "trouble": str(error)})
         else:
             found += [group | {"source": each.name} for group in mine]
     return found
+
+
+def _own_group(each: Input) -> list[dict[str, Any]]:
+    return [group for group in groups_of(each) if group["name"] == each.group]
 
 
 def groups_of(each: Input) -> list[dict[str, Any]]:

@@ -42,3 +42,17 @@ def test_groups_are_listed_and_removed(tmp_path: Path) -> None:
     )
     assert said("remove", str(file), "plant") == "removed\n"
     assert said("list", str(file)) == "no groups\n"
+
+
+def test_a_status_has_the_groups_of_its_job_alone(tmp_path: Path) -> None:
+    """A job with one source showed those of all jobs of the queue manager, and its metrics their lag as its own."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("path: journal", "path: journal, group: plant"))
+    store = Store.open(tmp_path / "journal", clock=time.time, options=SMALL)
+    put(store, "Q", *Fleet().batch(3))
+    store.close()
+    with opened(tmp_path / "journal") as owner:
+        for name in ("other", "plant"):
+            owner.acquire(ConsumerGroup(name, "Q", True, 0.0), "driver", 0.0)
+    done = CliRunner().invoke(pipeline, ["status", str(file), "--json"])
+    assert [one["name"] for one in json.loads(done.output)["groups"]] == ["plant"]
