@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ DECODERS = ("json", "cbor", "sparkplug_b")
 MOST = 0.9
 """A decoder that gives a document for this share of the messages is the one."""
 DEEPEST = 3
-OF_THE_TABLE = ("error", "payload", "status")
+OF_THE_TABLE = ("error", "payload", "status", "batch")
+MOST_COLUMNS = 200
+"""Of a document whose names are data a job would have a column for each of them."""
+MOST_TOLD = 20
 TIMES = re.compile(r"(^|_)(ts|time|timestamp|at|date|when)$")
 COUNTERS = ("n", "seq", "sequence", "counter", "count")
 DEVICES = ("device", "device_id", "deviceid", "sensor", "sensor_id", "serial", "id")
@@ -75,7 +79,8 @@ class Proposal:
     messages: int
     key: str = ""
     event_time: str = ""
-    left_out: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Paths, and why there is no column for them."""
     dead_letters: bool = False
 
 
@@ -102,12 +107,12 @@ def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
     letters = [row for row in rows if row["dlq_reason"] is None]
     decode, documents = best_decoder([in_utf_8(row) for row in letters])
     values: dict[str, list[Any]] = {}
-    left_out: dict[str, None] = {}
+    left_out: dict[str, str] = {}
     for document in documents:
         flatten(document, "payload", values, left_out)
-    found = Proposal(decode, [], len(documents), len(rows), left_out=list(left_out))
+    found = Proposal(decode, [], len(documents), len(rows), left_out=left_out)
     found.dead_letters = len(letters) < len(rows)
-    for path, some in values.items():
+    for path, some in read_together(values, left_out).items():
         _add(found, path, some, partial(kind_of, path))
     for name, some in properties_of(letters).items():
         _add(found, f"properties.{name}", some, lambda texts: (text_kind(texts), ""))
@@ -154,17 +159,46 @@ def is_text(payload: bytes) -> bool:
     return True
 
 
-def flatten(value: Mapping[str, Any], path: str, values: dict[str, list[Any]], left_out: dict[str, None]) -> None:
+def read_together(values: Mapping[str, list[Any]], left_out: dict[str, str]) -> dict[str, list[Any]]:
+    """The paths that one table can read, with their values: those that most documents have. Where a field is a value in
+    most and an object in others, it is read whole, as text."""
+    there = {path: sum(value is not None for value in some) for path, some in values.items()}
+    steps: dict[str, str] = {}
+    objects: dict[str, int] = {}
+    read: set[str] = set()
+    for path in sorted(values, key=lambda path: -there[path]):
+        *above, _ = whole = list(accumulate(path.split("."), "{}.{}".format))
+        alike = [steps[one.lower()] for one in whole if steps.get(one.lower(), one) != one]
+        inside = [one for one in above if one in read]
+        if alike:
+            left_out[path] = f"{alike[0]} differs only in case"
+        elif inside:
+            left_out[path] = f"{inside[0]} is a value in more messages"
+            objects[inside[0]] = max(there[path], objects.get(inside[0], 0))
+        elif path in objects:
+            left_out[path] = "it is an object in more messages"
+        elif len(read) == MOST_COLUMNS:
+            left_out[path] = "more messages have other fields, and these are columns enough"
+        else:
+            steps |= {one.lower(): one for one in whole}
+            objects |= {one: max(there[path], objects.get(one, 0)) for one in above}
+            read.add(path)
+    return {path: [*some, *["{}"] * objects.get(path, 0)] for path, some in values.items() if path in read}
+
+
+def flatten(value: Mapping[str, Any], path: str, values: dict[str, list[Any]], left_out: dict[str, str]) -> None:
     """Add the fields of a document by their paths. Lists, and names that a path cannot have, are left out."""
     for name, one in value.items():
         below = f"{path}.{name}"
-        if isinstance(one, list) or "." in name or not name:
-            left_out[below] = None
+        if "." in name or not name:
+            left_out[below] = "a path has a name between dots"
+        elif isinstance(one, list):
+            left_out[below] = "a list, and a column has one value"
         elif isinstance(one, dict):
             if below.count(".") < DEEPEST:
                 flatten(one, below, values, left_out)
             else:
-                left_out[below] = None
+                left_out[below] = "it lies too deep"
         else:
             values.setdefault(below, []).append(one)
 
@@ -241,7 +275,7 @@ def _add(found: Proposal, path: str, values: Sequence[Any], kind_of_all: KindOf)
         if name not in taken and name not in CARRIED:
             found.columns.append(ProposedColumn(name, path, kind, unit, but))
             return
-    found.left_out.append(path)
+    found.left_out[path] = "its name is taken"
 
 
 def plain_name(text: str) -> str:
@@ -253,7 +287,7 @@ def plain_name(text: str) -> str:
 
 def quoted(text: str) -> str:
     """A text as a YAML value."""
-    return text if re.fullmatch(r"[A-Za-z][\w.]*", text) else json.dumps(text)
+    return text if re.fullmatch(r"[A-Za-z][\w.]*", text) else json.dumps(text, ensure_ascii=False)
 
 
 def job_text(found: Proposal, options: Options, warehouse: str) -> str:
@@ -270,7 +304,9 @@ def job_text(found: Proposal, options: Options, warehouse: str) -> str:
         "# Read it, take out what you do not need, then: mqgate pipeline check, and run --once.",
         "version: 1", f"name: {name}", f"source: {{{', '.join(source)}}}", f"warehouse: {quoted(warehouse)}",
     ]  # fmt: skip
-    lines += [f"# left out, because a column has one value: {path}" for path in found.left_out]
+    left_out = list(found.left_out.items())
+    lines += [f"# left out: {quoted(path)}: {why}" for path, why in left_out[:MOST_TOLD]]
+    lines += [f"# left out: {len(left_out) - MOST_TOLD:,} more"] if len(left_out) > MOST_TOLD else []
     if found.columns:
         lines += ["silver:", "  - table: readings", f"    decode: {found.decode}"]
         lines += [f"    event_time: {found.event_time}"] if found.event_time else []

@@ -19,7 +19,7 @@ from gateway.pipeline.commands import pipeline
 from gateway.pipeline.drain.journal_server import serve
 from gateway.pipeline.errors import LeaseHeld
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.proposal import job_text, propose, text_kind
+from gateway.pipeline.jobs.proposal import MOST_COLUMNS, job_text, propose, text_kind
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService
 from gateway.pipeline.sentences import first_cause, sentence
@@ -42,6 +42,12 @@ def proposed(payloads: list[bytes], **more: Any) -> Job:
     row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | TEXT | more
     found = propose([row | {"payload": payload} for payload in payloads])
     return parse_job("job.yaml", job_text(found, Options(queue="PLANT.*", path="x"), "./lake"))
+
+
+def text_of_job(documents: list[dict[str, Any]]) -> str:
+    row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | TEXT
+    found = propose([row | {"payload": json.dumps(one).encode()} for one in documents])
+    return job_text(found, Options(queue="PLANT.*", path="Änderung"), "./lake")
 
 
 def columns_of(job: Job) -> dict[str, str]:
@@ -148,6 +154,30 @@ def test_types_and_names() -> None:
     paths = {column.name: column.path for column in job.silver[0].columns}
     assert (paths["line"], paths["properties_line"]) == ("payload.place.line", "properties.line")
     assert job.silver[0].key == ("client_id",)
+
+
+def test_fields_that_one_table_cannot_read_together() -> None:
+    """The proposal was refused by the job's own check, which named a file that was not there."""
+    documents: list[dict[str, object]] = [{"v": 1, "Temp": 2.0, "at": {"x": 1}, "to": {"y": {"z": 1}}}] * 3
+    documents += [{"v": {"o": 1}, "temp": 3.0, "at": 7, "AT": {"x": 1}, "to": None}, {"v": None, "to": 7}]
+    job = proposed([json.dumps(one).encode() for one in documents])
+    assert columns_of(job) == {"v": "string iso", "temp": "double iso", "x": "bigint iso", "z": "bigint iso"}
+    paths = ["payload.v", "payload.Temp", "payload.at.x", "payload.to.y.z"]
+    assert [column.path for column in job.silver[0].columns] == paths
+    text = text_of_job([{"v": 1}, {"v": 2}, {"v": {"o": 1}}])
+    assert "2 of 3 values (67%) are bigint: with `type: bigint` the other rows would be in quarantine" in text
+    assert "# left out: payload.v.o: payload.v is a value in more messages" in text
+
+
+def test_a_document_whose_names_are_data() -> None:
+    """Each was a column: 10,000 of them, of a single message among thousands."""
+    text = text_of_job([{"v": 1}, {f"k{at}": at for at in range(10_000)} | {"v": 2, "a.b": 1, "list": []}])
+    assert len(parse_job("job.yaml", text).silver[0].columns) == MOST_COLUMNS
+    assert (
+        "# left out: payload.a.b: a path has a name between dots\n# left out: payload.list: a list, and a column"
+        in text
+    )
+    assert f"# left out: {10_003 - MOST_COLUMNS - 20:,} more\n" in text
 
 
 @pytest.mark.parametrize(("ccsid", "encoding", "codec"), [(500, 785, "cp500"), (1200, 785, "utf-16-be")])
