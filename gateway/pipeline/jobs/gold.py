@@ -18,6 +18,17 @@ LARGEST = 2**63 - 1
 NUMBERS = frozenset({"tinyint", "int", "bigint", "float", "double"})
 
 
+OWN_COLUMNS = {
+    "window": ("window_start", "window_end", "late"),
+    "gaps": ("kind", "previous", "next", "missing", "seq", "n"),
+    "silence": ("silent_from", "returned_at", "at", "told", "previous"),
+    "latency": ("window_start", "messages", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
+}
+"""By kind, the columns that a table or its state has beside those of `by`."""
+OF_A_VALUE = ("min", "max", "mean", "count", "last", "sum", "latest")
+"""What windows and their state have of each value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one batch does to one gold table."""
@@ -25,6 +36,12 @@ class Step:
     rows: Frame | None
     """Rows to append; None when the state is itself the table."""
     state: Frame | None
+
+
+def own_columns(kind: str, values: Sequence[str], at: str) -> list[str]:
+    """The columns that a table of a kind or its state has beside those of `by`: Spark writes none twice."""
+    of_values = [f"{value}_{one}" for value in values for one in OF_A_VALUE] if kind == "window" else []
+    return [*OWN_COLUMNS.get(kind, ()), *of_values, *([at] if kind == "gaps" else [])]
 
 
 def union(parts: Sequence[Frame | None]) -> Frame:

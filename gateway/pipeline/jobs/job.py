@@ -23,6 +23,7 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.mq.character_sets.ccsid import codec_of
 from gateway.pipeline.decode.columns import BY_NAME, SOURCE
 from gateway.pipeline.decode.payloads import BUILT_IN, OF_TEXT
+from gateway.pipeline.jobs.gold import own_columns
 from gateway.pipeline.jobs.sources import Folder, Input, Name, NamedSource, Source, digest_of, inputs_of
 from gateway.pipeline.land.iceberg_catalog import CatalogSettings, beside, has_password
 from gateway.pipeline.land.objects import StoreSettings
@@ -412,8 +413,9 @@ class Job(Part):
                 at: tuple[str | int, ...] = (kind, number, "table")
                 if places.setdefault(one.table, at) != at:
                     yield Wrong(f"table {one.table!r} is there twice", "give each its own name", at, reads=("bronze",))
-        for silver in self.silver:
+        for number, silver in enumerate(self.silver):
             yield from wrong_of(self._check_key, silver)
+            yield from wrong_of(self._check_folders, silver, ("silver", number))
         for place, gold in enumerate(self.gold):
             yield from wrong_of(self._check_gold, gold, ("gold", place))
         for name in self.retention.keep:
@@ -445,6 +447,12 @@ class Job(Part):
                 f"silver table {silver.table!r}: a job with one source has no column {SOURCE!r}",
                 "leave it out of `key`, or write `sources`",
             )
+
+    def _check_folders(self, silver: Silver, at: tuple[str | int, ...]) -> None:
+        """Readers take the name of a batch's folder for the value of a column `batch`, whatever the files say."""
+        if not self.on_objects and "batch" in [column.name for column in silver.columns]:
+            what = f"silver table {silver.table!r}: readers take `batch` from the names of the folders"
+            raise Wrong(what, "give the column another name and write `from: payload.batch`", at)
 
     def _check_catalog(self) -> None:
         if self.format == "iceberg" and self.catalog is None:
@@ -480,6 +488,17 @@ class Job(Part):
         if gold.kind in ("gaps", "silence", "last") and not (gold.by or silver.key):
             what = f"gold table {gold.table!r} needs by: the columns that name a device"
             raise Wrong(what, at=at, reads=_OF_SILVER)
+        listed = [*(gold.by or silver.key), *own_columns(gold.kind, gold.values, silver.event_time)]
+        for name in dict.fromkeys(name for name in listed if listed.count(name) > 1):
+            fix = f"give the column of {silver.table!r} another name, or leave it out of `by`"
+            raise Wrong(f"gold table {gold.table!r} would have a column {name!r} twice", fix, at, reads=_OF_SILVER)
+        if gold.kind == "gaps" and "seq" in [column.name for column in silver.columns]:
+            what = (
+                f"gold table {gold.table!r} goes by message numbers, and {silver.table!r} has a column 'seq' of its own"
+            )
+            raise Wrong(
+                what, "give that another name, as in `{name: counter, from: payload.seq}`", at, reads=_OF_SILVER
+            )
         for wanted, kinds in gold.kinds_wanted():
             if silver.type_of(wanted) not in kinds:
                 what = f"gold table {gold.table!r}: {wanted!r} is a {silver.type_of(wanted)}"

@@ -21,6 +21,8 @@ from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.source.places import plain_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_URL = re.compile(r"https?://[^\s/]+(/.*)?", re.IGNORECASE)
+_QUEUES = re.compile(r"[A-Za-z0-9._/%*?\[\]!-]+")
 
 
 def _table_name(name: str) -> str:
@@ -31,6 +33,20 @@ def _table_name(name: str) -> str:
     return name
 
 
+def _queues(given: str) -> str:
+    for name in [name for part in given.split(",") if (name := part.strip())] or [""]:
+        if not _QUEUES.fullmatch(name):
+            fix = "write 1 to 48 of A-Z a-z 0-9 . _ / %, a pattern such as TELEMETRY.*, or several with commas"
+            raise Wrong(f"{name!r} is neither the name of a queue nor a pattern", fix)
+    return given
+
+
+def _address(given: str) -> str:
+    if given and not _URL.fullmatch(given):
+        raise Wrong(f"{given!r} is no address of a gateway", "write http://host:port or https://host:port")
+    return given
+
+
 Name = Annotated[str, AfterValidator(_table_name)]
 Folder = Annotated[str, AfterValidator(plain_folder)]
 
@@ -38,9 +54,13 @@ Folder = Annotated[str, AfterValidator(plain_folder)]
 class Source(Part):
     """Where the messages come from: the data source `mqqueue`."""
 
-    queue: str = Field(description="a queue, a comma-separated list, or a pattern with * at the end")
+    queue: Annotated[str, AfterValidator(_queues)] = Field(
+        description="a queue, a comma-separated list, or a pattern with * at the end"
+    )
     path: Folder = Field(default="", description="data folder of an embedded queue manager on this machine")
-    url: str = Field(default="", description="admin address of a running gateway; needs token_file")
+    url: Annotated[str, AfterValidator(_address)] = Field(
+        default="", description="admin address of a running gateway; needs token_file"
+    )
     token_file: str = Field(default="", description="file with the admin token for url")
     ca_file: str = Field(default="", description="certificates that url's certificate must be signed by")
     group: Name = Field("spark", description="consumer group: has its own cursor on each queue")

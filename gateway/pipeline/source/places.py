@@ -38,11 +38,13 @@ def is_staging_object_place(place: str) -> bool:
 
 def staging_place(given: str) -> str:
     """As `warehouse_place`, with a folder of objects kept as one."""
-    return given if given.startswith(f"{FOLDER}/") else warehouse_place(given)
+    return given if not given or given.startswith(f"{FOLDER}/") else warehouse_place(given)
 
 
 def warehouse_place(given: str) -> str:
     """A folder or an address of object storage; Wrong for anything else."""
+    if not given.strip():
+        raise Wrong("the warehouse has no name", "write a folder, such as ./lake, or s3://bucket/prefix")
     found = SCHEME.match(given)
     if found is not None and found[1].lower() in OF_HADOOP:
         raise Wrong(

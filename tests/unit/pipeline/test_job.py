@@ -108,12 +108,51 @@ def test_all_errors_with_their_places() -> None:
         ("values: [temperature]", "values: [state]", "'state' is a string: use a column whose type is one of int"),
         ("kind: window", "kind: gaps, by: [device], sequence: temperature", "'temperature' is a double"),
         ("kind: window", "kind: latency, start: state", "use a column whose type is one of timestamp"),
+        ("TELEMETRY.*", "TELE METRY", "'TELE METRY' is neither the name of a queue nor a pattern: write 1 to 48 of"),
+        ("TELEMETRY.*", " , ", "'' is neither the name of a queue nor a pattern"),
+        ("path: data", "url: ftp://x", "'ftp://x' is no address of a gateway: write http://host:port or https://ho"),
+        ("path: data", "url: localhost:9160", "'localhost:9160' is no address of a gateway"),
+        ("warehouse: lake", 'warehouse: ""', "job.yaml:5:12: the warehouse has no name: write a folder, such as ./la"),
+        ("name: state,", "name: batch,", "readers take `batch` from the names of the folders: give the column another"),
+        ("kind: window", "kind: window, by: [device, device]", "'minutes' would have a column 'device' twice: give t"),
+        ("gold:", "gold:\n  - {table: gaps, kind: gaps, sequence: seq, by: [ts]}", "'gaps' would have a column 'ts' t"),
         ("gold:", "retention: {keep: {reading: 1d}}\ngold:", "no table 'reading': name one of bronze, readings"),
     ],
 )  # fmt: skip
 def test_wrong_values_say_what_to_write(old: str, new: str, told: str) -> None:
     assert old in GOOD
     assert any(told in line for line in findings(GOOD.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("window, values: [temperature]", "temperature_mean"), ("window, values: [temperature]", "late"),
+        ("gaps, sequence: n", "kind"), ("gaps, sequence: n", "seq"), ("silence", "silent_from"),
+        ("latency", "messages"),
+    ],
+)  # fmt: skip
+def test_a_gold_table_has_no_column_twice(kind: str, own: str) -> None:
+    """Spark writes no such table, and the job began again for good."""
+    text = GOOD.partition("gold:")[0].replace("name: state", f"name: n, type: int}}\n      - {{name: {own}")
+    text += f"gold: [{{table: g, kind: {kind}, by: [device, {own}]}}]\n"
+    (told,) = findings(text)
+    assert f"gold table 'g' would have a column '{own}' twice: give the column of 'readings' another name" in told
+
+
+def test_gaps_go_by_message_numbers() -> None:
+    """A counter of the device that is called so hid them: rows were put in the order of the counter itself."""
+    text = GOOD.replace("name: state", "name: seq, type: int}\n      - {name: state")
+    (told,) = findings(text + "  - {table: gaps, kind: gaps, sequence: seq}\n")
+    assert (
+        "goes by message numbers, and 'readings' has a column 'seq' of its own: give that another name, as in" in told
+    )
+    assert parse_job("job.yaml", text).silver[0].columns
+
+
+def test_a_column_may_be_called_batch_where_no_folder_is() -> None:
+    text = GOOD.replace("name: state", "name: batch").replace("warehouse: lake", "warehouse: s3://lake/plant")
+    assert parse_job("job.yaml", text).on_objects
 
 
 @pytest.mark.parametrize("pattern", ["^\\p{L}+$", "(?<kind>a)\\k<kind>", "[a-z&&[^x]]", "\\(?P<", "\\Qa.b\\E"])
