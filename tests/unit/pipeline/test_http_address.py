@@ -54,7 +54,7 @@ def refused(address: HttpAddress, kind: type[QueueUnreachable] = GatewayRefuses)
 
 def test_tls_is_spoken_to_a_port_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the end of a line, which never comes. What it is shows by asking without TLS."""
-    monkeypatch.setattr(http_access, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(http_access, "HANDSHAKE", 2.0)
     with port(ANSWERS) as plain:
         said = refused(HttpAddress(f"https://127.0.0.1:{plain}", "secret", "", ""))
     assert "no TLS connection to https" in said

@@ -93,12 +93,26 @@ def check_spark() -> tuple[int, ...]:
     return version
 
 
+def check_home(given: str, wanted: tuple[int, ...]) -> None:
+    """SparkMissing where SPARK_HOME is set, and has no Spark or one of another version than pyspark. That one would be
+    started, and say nothing that a user can do something with."""
+    needed = ".".join(map(str, wanted))
+    fix = f"unset SPARK_HOME, as pyspark brings a Spark of its own, or let it name one of {needed}"
+    if given and not Path(given, "bin", "spark-submit").is_file():
+        raise SparkMissing(f"SPARK_HOME is {given}, where no Spark is: {fix}")
+    for jar in Path(given, "jars").glob("spark-core_*-*.jar") if given else ():
+        version = jar.stem.split("-", 2)[2]
+        if version.split(".")[:2] != needed.split("."):
+            raise SparkMissing(f"SPARK_HOME is {given}, which is Spark {version}, and pyspark is {needed}: {fix}")
+
+
 def make_session(name: str, settings: Mapping[str, str]) -> Any:
     """The session of this process. Under spark-submit the submitted settings win over ours."""
     version = check_spark()
     from pyspark.sql import SparkSession
 
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        check_home(os.environ.get("SPARK_HOME", ""), version)
         cache = Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
         os.environ["JAVA_HOME"] = str(find_java(os.environ, cache))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise whatever python3 the PATH has
