@@ -47,6 +47,8 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 """Made once: `json.dumps` would make one for each record."""
+json_text = _JSON.encode
+"""A value in JSON, not encoded yet."""
 
 
 class _StoredIds(dict[int, bytes]):
@@ -228,7 +230,7 @@ def _take(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
 
 def encode_json(value: dict[str, Any] | list[Any]) -> bytes:
     """A state record, or a part of one, in JSON."""
-    return _JSON.encode(value).encode()
+    return json_text(value).encode()
 
 
 def decode_json(data: bytes) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import V5, Properties, Subscription, Will
@@ -13,6 +11,7 @@ from gateway.session.outflow import Outflow
 from gateway.session.publication import Publication
 from gateway.session.record import encode_json, key_of
 from gateway.session.staged_run import StagedRun
+from gateway.session.subscribed import Subscribed, Subscriptions
 
 if TYPE_CHECKING:
     from gateway.routing.filters import Sharers
@@ -20,17 +19,8 @@ if TYPE_CHECKING:
 
 _NO_IDS: frozenset[int] = frozenset()
 """As most sessions have none, they have this one together: an empty set of its own takes 216 bytes for each."""
-_AT_ONCE = 256
-"""Subscriptions that are written together."""
 NEVER = 0xFFFFFFFF
 """Session Expiry Interval that means: does not expire [MQTT-3.1.2.11.2]."""
-
-
-class Subscribed(NamedTuple):
-    """A subscription with its options and identifier."""
-
-    options: Subscription
-    identifier: int
 
 
 Plain = tuple[bytes, bytes, int] | tuple[bytes, bytes, int, bytes]
@@ -94,7 +84,7 @@ class Session:
         """Seconds it is kept after its connection has ended."""
         self.ends_at = 0.0
         """When it ends, while it has no connection (0: not at a set time)."""
-        self.subscriptions: dict[str, Subscribed] = {}
+        self.subscriptions = Subscriptions()
         self.inbound: dict[int, Publication | Plain | StagedRun] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
@@ -189,9 +179,7 @@ class Session:
         return self.connection is None and 0 < self.ends_at <= now
 
     def to_record(self, now: float, owner: dict[str, Any]) -> bytes:
-        """The session's record on the state queue, with what it says of its owner. There may be tens of thousands of
-        subscriptions: if all were made into lists before the first is written, the garbage collector would look at
-        these again and again."""
+        """The session's record on the state queue, with what it says of its owner."""
         connected = self.connection is not None
         owed = [*self.outflow.noted(), *(name for each in self.outflow.retained or () for name in each.filters)]
         record = {
@@ -204,17 +192,7 @@ class Session:
             "since": self.ends_at - self.expiry if self.ends_at else now,
             "sent": self.outflow.sent,
         } | ({"retained": owed} if owed else {}) | owner  # fmt: skip
-        return b'%s,"subscriptions":[%s]}' % (encode_json(record)[:-1], b",".join(self._written()))
-
-    def _written(self) -> Iterator[bytes]:
-        """The subscriptions as they are written in the record, some at a time."""
-        left = iter(self.subscriptions.values())
-        while some := [
-            [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
-             s.options.retain_handling, s.identifier]
-            for s in islice(left, _AT_ONCE)
-        ]:  # fmt: skip
-            yield encode_json(some)[1:-1]
+        return b'%s,"subscriptions":[%s]}' % (encode_json(record)[:-1], b",".join(self.subscriptions.texts()))
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:

@@ -29,7 +29,8 @@ from gateway.routing.trie import has_few_places
 from gateway.session.connection import Connection
 from gateway.session.outflow import Item, Owed
 from gateway.session.publication import Publication
-from gateway.session.session import Session, Subscribed
+from gateway.session.session import Session
+from gateway.session.subscribed import Subscribed
 
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
