@@ -49,6 +49,8 @@ class Core:
         self.committer = Committer(store, scheduler, self.entered, self.settled)
         self.expiring: dict[str, int] = {}
         """Queues that hold messages with an expiry, and when the first of them may be due (microseconds)."""
+        self._awaited: dict[str, dict[str, None]] = {}
+        """By alias, queues on which gets wait, or that rules consume, through it; some that were a while ago."""
         self.quiescing = False
         self.closed = False
         self.on_installed: list[Callable[[Definition], None]] = []
@@ -147,6 +149,8 @@ class Core:
             else:
                 queue.refresh(definition)
                 self.wake(queue)
+        elif definition.kind == "QALIAS":
+            self._wake_through(definition.name)
         for callback in self.on_installed:
             callback(definition)
 
@@ -386,6 +390,23 @@ class Core:
             self.scheduler.soon(lambda: self._announce(queue))
         if queue.served is not None:
             self.afterwards(queue.served)
+
+    def await_through(self, chain: Iterable[Definition], queue: LocalQueue) -> None:
+        """A get waits on the queue, or a rule consumes it, by a name that led to it over these."""
+        for definition in chain:
+            if definition.kind == "QALIAS":
+                self._awaited.setdefault(definition.name, {})[queue.name] = None
+
+    def _wake_through(self, alias: str) -> None:
+        """Gets that wait, and rules, that have come through the alias are told that it is inhibited, or leads
+        elsewhere."""
+        names = self._awaited.get(alias, {})
+        for name in list(names):
+            queue = self.queues.get(name)
+            if queue is not None and (queue.waiters.count or queue.consumers):
+                self.wake(queue)
+            else:
+                del names[name]
 
     def _serve_later(
         self, queue: LocalQueue, correl_ids: Collection[bytes] | None, soon: Callable[[Callable[[], None]], None]

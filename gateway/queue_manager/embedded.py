@@ -82,7 +82,7 @@ class EmbeddedQueueManager:
         self.connections = Connections()
         self._translator = Translator(self.core, self.placer, self._define_state)
         self.core.committer.translator = self._translator
-        self.core.on_installed += [self._alias_changed, self._queue_defined]
+        self.core.on_installed.append(self._queue_defined)
         self._logical_messages = LogicalMessages(self.core)
         self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
         """By the name that a rule has for it: the queue that is consumed, and who is told."""
@@ -276,14 +276,6 @@ class EmbeddedQueueManager:
             for queue in list(core.queues.values()):
                 core.wake(queue)
 
-    def _alias_changed(self, definition: Definition) -> None:
-        """Gets that wait, and rules, may have come through the alias: they are told that it is inhibited, or leads
-        elsewhere."""
-        if definition.kind == "QALIAS":
-            for queue in self.core.queues.values():
-                if queue.waiters.count or queue.consumers:
-                    self.core.wake(queue)
-
     def mqsc(self, text: str) -> MqscReport:
         """Run MQSC commands."""
         with self.core.entered():
@@ -450,12 +442,14 @@ class EmbeddedQueueManager:
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """Call `arrived` whenever the queue may have messages, and once now if it has."""
         with self.core.entered():
-            local = self._target(queue).queue
+            target = self._target(queue)
+            local = target.queue
             if local is None:
                 raise MQError(
                     mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{queue!r} is not a local queue: nothing can be got from it"
                 )
             local.consumers.append(arrived)
+            self.core.await_through(target.chain, local)
             self._consumed[queue] = local, arrived
             self.core.inputs_changed(local, opened=True)
             if self.core.store.depth(local.name):

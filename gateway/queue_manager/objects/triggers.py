@@ -28,6 +28,8 @@ from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.store.unit import StoreUnit
 
 FIRST, EVERY, DEPTH = 1, 2, 3
+_NAMES = "INITQ", "PROCESS"
+"""The attributes that name what a trigger event needs."""
 UTF_8 = 1208
 """The character set of definitions, and of what is said of them."""
 RETRY_SECONDS = 1.0
@@ -43,6 +45,35 @@ class _Event(NamedTuple):
     content: bytes
 
 
+class _Triggering:
+    """The queues with TRIGGER, by what they name: there may be thousands, each with a process of its own."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[tuple[str, str], ...]] = {}
+        """What each names, by its own name."""
+        self._queues: dict[tuple[str, str], dict[str, LocalQueue]] = {}
+
+    def note(self, queue: LocalQueue) -> None:
+        """A queue is defined as it is now."""
+        self.forget(queue.name)
+        if queue.triggers:
+            named = tuple((keyword, queue.definition.text(keyword)) for keyword in _NAMES)
+            self._named[queue.name] = named
+            for one in named:
+                self._queues.setdefault(one, {})[queue.name] = queue
+
+    def forget(self, name: str) -> None:
+        """It is there no more, or is defined anew."""
+        for one in self._named.pop(name, ()):
+            del self._queues[one][name]
+            if not self._queues[one]:
+                del self._queues[one]
+
+    def by(self, keyword: str, name: str) -> list[LocalQueue]:
+        """Those whose attribute names this object."""
+        return list(self._queues.get((keyword, name), {}).values())
+
+
 class Triggers:
     """Puts trigger messages. `alter` changes attributes of a local queue."""
 
@@ -54,8 +85,9 @@ class Triggers:
         """How often each is to be put."""
         self._last: dict[str, float] = {}
         """When each queue had its last trigger message, for TRIGINT."""
-        self._triggering = {name: queue for name, queue in core.queues.items() if queue.triggers}
-        """The queues with TRIGGER: there may be thousands of others."""
+        self._triggering = _Triggering()
+        for queue in core.queues.values():
+            self._triggering.note(queue)
         self._own: StoreUnit | None = None
         """The trigger messages that are put now: they cause no trigger events themselves."""
         core.on_arrivals.append(self._arrived)
@@ -80,26 +112,22 @@ class Triggers:
         if not users:
             self._check(queue, 0)
         elif opened and users == 1:
-            for other in list(self._triggering.values()):
-                if other.definition.text("INITQ") == queue.name and other is not queue:
+            for other in self._triggering.by("INITQ", queue.name):
+                if other is not queue:
                     self._check(other, 0)
 
     def _installed(self, definition: Definition) -> None:
         if definition.kind == "QLOCAL":
             queue = self._core.queues[definition.name]
-            if queue.triggers:
-                self._triggering[queue.name] = queue
-            else:
-                self._triggering.pop(queue.name, None)
+            self._triggering.note(queue)
             self._check(queue, 0)
         elif definition.kind == "PROCESS":
-            for queue in list(self._triggering.values()):
-                if queue.definition.text("PROCESS") == definition.name:
-                    self._check(queue, 0)
+            for queue in self._triggering.by("PROCESS", definition.name):
+                self._check(queue, 0)
 
     def _removed(self, definition: Definition) -> None:
         if definition.kind == "QLOCAL":
-            self._triggering.pop(definition.name, None)
+            self._triggering.forget(definition.name)
 
     # Whether there is a trigger event
 

@@ -346,6 +346,8 @@ class WaitingGet:
         self._queue, self._deadline = queue, deadline
         self._connection.core.committer.came(self._connection)
         queue.waiters.add(self)
+        if self.handle.definition is not queue.definition and self.handle.target is not None:
+            self._connection.core.await_through(self.handle.target.chain, queue)
         self._connection.waiting.add(self)
         if deadline is not None:
             scheduler = self._connection.core.scheduler

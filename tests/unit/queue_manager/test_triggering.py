@@ -8,6 +8,7 @@ from embedded_rig import MqiRig, md
 from gateway.errors import StoreUnavailable
 from gateway.mq import layout
 from gateway.ports.batch import Puts, Unit
+from gateway.queue_manager.objects.catalogue import Definition
 
 OBJECTS = """
 DEFINE PROCESS(ORDERS) APPLICID('/opt/orders') APPLTYPE(UNIX) ENVRDATA('env') USERDATA('user')
@@ -248,3 +249,32 @@ def test_what_arrives_while_a_trigger_message_is_stored_triggers_too(rig):
         rig.queue_manager.submit(unit, lambda _unit, outcome: done.append(outcome))
     rig.scheduler.run_until(lambda: len(done) == 2)
     assert [named(one) for one in rig.drain(monitor)] == ["APP", "OTHER"]
+
+
+def test_what_a_trigger_event_needs_is_looked_for_at_the_queues_that_name_it(rig, monkeypatch):
+    """There may be ten thousand, each with a process and an initiation queue of its own."""
+    several = range(30)
+    rig.mqsc("".join(f"DEFINE QLOCAL(Q{n}) TRIGGER PROCESS(P{n}) INITQ(I{n})\nDEFINE QLOCAL(I{n})\n" for n in several))
+    rig.put("Q7", b"1")
+    read, whole = [], Definition.text
+
+    def counted(definition, keyword):
+        read.append(definition.name)
+        return whole(definition, keyword)
+
+    monkeypatch.setattr(Definition, "text", counted)
+    rig.mqsc("DEFINE PROCESS(P7) APPLICID(x)")
+    monitor = rig.open("I7", INPUT)
+    assert {f"Q{n}" for n in several} & set(read) == {"Q7"}
+    assert [named(one) for one in rig.drain(monitor)] == ["Q7"]
+
+
+def test_a_queue_that_names_others_from_now_on_is_triggered_through_these(rig):
+    rig.mqsc("DEFINE QLOCAL(IQ2)\nALTER QLOCAL(APP) INITQ(IQ2) PROCESS(LATER)")
+    rig.put("APP", b"1")
+    former, monitor = rig.open("IQ", INPUT), rig.open("IQ2", INPUT)
+    rig.mqsc("ALTER PROCESS(ORDERS) USERDATA('other')")
+    assert (rig.drain(former), rig.drain(monitor)) == ([], [])
+    rig.mqsc("DEFINE PROCESS(LATER) APPLICID(x)")
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+    assert rig.drain(former) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from embedded_rig import MqiRig, md
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import LocalQueue
 
 WAIT = mq.MQGMO_WAIT | mq.MQGMO_NO_SYNCPOINT
 FIRST = b"first".ljust(24, b"\0")
@@ -27,10 +29,10 @@ def rig() -> Iterator[MqiRig]:
 class Program:
     """One that waits on the queue."""
 
-    def __init__(self, rig: MqiRig) -> None:
+    def __init__(self, rig: MqiRig, name: str = "Q") -> None:
         self.rig = rig
         self.connection = rig.queue_manager.connect(user="ana")
-        self.handle = self.connection.open(ObjectDescriptor("Q"), mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE).handle
+        self.handle = self.connection.open(ObjectDescriptor(name), mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE).handle
         self.arrived: list[Any] = []
 
     def get(self, options: int) -> bytes:
@@ -85,3 +87,28 @@ def test_who_waits_for_something_whole_does_not_keep_a_part_from_others(rig: Mqi
     flags = mq.MQMF_MSG_IN_GROUP if options == mq.MQGMO_ALL_MSGS_AVAILABLE else mq.MQMF_SEGMENT
     rig.put("Q", b"part", descriptor=md(flags=flags, group_id=FIRST, sequence=1, version=2))
     assert (waits.found, takes.found) == ([], [b"part"])
+
+
+def test_an_alias_that_changes_wakes_those_that_wait_through_it(rig: MqiRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be ten thousand of either."""
+    rig.mqsc("".join(f"DEFINE QALIAS(A{number}) TARGET(Q)\n" for number in range(3)))
+    plain, through, done = Program(rig), Program(rig, "A0").wait(), Program(rig, "A1").wait()
+    rig.put("Q", b"x")
+    rig.put("Q", b"y")
+    assert (through.found, done.found) == ([b"x"], [b"y"])
+    through.wait()
+    woken, whole = list[str](), Core.wake
+
+    def counted(core: Core, queue: LocalQueue, correl_ids: Collection[bytes] | None = None) -> None:
+        woken.append(queue.name)
+        whole(core, queue, correl_ids)
+
+    monkeypatch.setattr(Core, "wake", counted)
+    rig.mqsc("".join(f"DEFINE QALIAS(A{number}) TARGET(Q) DESCR(x) REPLACE\n" for number in range(2, 22)))
+    assert woken == []
+    rig.mqsc("ALTER QALIAS(A0) GET(DISABLED)")
+    assert woken == ["Q"]
+    assert through.found == [b"x", mq.MQRC_GET_INHIBITED]
+    plain.wait()
+    rig.mqsc("ALTER QALIAS(A0) GET(ENABLED)")
+    assert plain.found == []
