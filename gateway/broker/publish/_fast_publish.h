@@ -8,7 +8,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { MOST_LINKED = 8 };
+enum { MOST_LINKED = 16 };
 
 static PyObject *s_asked, *s_linked, *s_forward;
 
@@ -234,7 +234,7 @@ static int find_targets(PyObject *linked, targets *to)
 
 static void forget_heads(targets *to)
 {
-    for (int i = 0; i < MOST_LINKED; i++) {
+    for (Py_ssize_t i = 0; i < to->count; i++) {
         Py_CLEAR(to->heads[i]);
         Py_CLEAR(to->made_by[i]);
     }
@@ -242,7 +242,7 @@ static void forget_heads(targets *to)
 
 static void leave_targets(targets *to)
 {
-    for (int i = 0; i < MOST_LINKED; i++) {
+    for (Py_ssize_t i = 0; i < to->count; i++) {
         leave_columns(&to->open[i]);
         forget_tail(&to->tail[i]);
     }

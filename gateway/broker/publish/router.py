@@ -44,7 +44,7 @@ WIDE = 2000
 """More subscriptions than that are not looked at in one turn."""
 MOST_PLACES = 4000
 """Nor are more places in the tree of filters."""
-MOST_LINKED = 8
+MOST_LINKED = 16
 """Queues that a publication goes to without being looked at."""
 _MAX_PLANS = 4096
 _AT_ONCE = 1000

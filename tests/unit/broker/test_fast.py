@@ -302,6 +302,27 @@ def test_publications_for_several_queues_are_noted_as_runs_and_parted_when_one_r
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("queues", [2, 9, 16, 17])
+def test_publications_for_up_to_16_queues_are_taken_without_being_looked_at(form, queues):
+    rules = [f"  - {{name: r{n}, topic: t, queue: Q{n}, continue: true}}\n" for n in range(queues)]
+    bench = Harness("version: 1\nto_mq:\n" + "".join(rules))
+    device = bench.device(4, "a").connect()
+    device.take()
+    packets = [writer.encode_publish(4, b"t", b"%d" % n, 1, packet_id=n) for n in range(1, 6)]
+    bench.queues.automatic = False
+    with lane(form):
+        bench.engine.received_each([(device.connection, b"".join(packets))])
+    runs = [count for _, _, count, _ in bench.engine.context.batch.links.runs]
+    assert runs == ([5] if queues <= 16 else [])
+    bench.queues.automatic = True
+    bench.engine.flush()
+    while bench.queues.commit():
+        pass
+    assert [len(bench.queues.rows[f"Q{n}"]) for n in range(queues)] == [5] * queues
+    assert [packet[1] for packet in device.take()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("before", [[], [0, 1]])
 def test_of_a_topic_the_last_is_retained_whatever_its_qos(form, before):
     bench = Harness(MAPPING)
