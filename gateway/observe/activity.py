@@ -17,6 +17,9 @@ class Activity:
         self._counters = counters
         self._matched = dict(counters.route_matched)
         self._failed = {name: dict(getattr(counters, name)) for name in _FAILURES}
+        self._sums = {name: sum(counts.values()) for name, counts in self._failed.items()}
+        """Of these, which only grow: with the same sum none has. Each rule has a series for each reason, and ten
+        thousand rules seldom fail."""
         self.last_matched: dict[str, float] = {}
         """By rule, to within the time between two looks."""
         self.last_error: dict[str, str] = {}
@@ -30,7 +33,11 @@ class Activity:
                 self.last_matched[rule] = now
         self._matched = matched
         for name, words in _FAILURES.items():
-            counts = dict(getattr(self._counters, name))
+            grown: dict[tuple[str, str], int] = getattr(self._counters, name)
+            total = sum(grown.values())
+            if total == self._sums[name]:
+                continue
+            counts, self._sums[name] = dict(grown), total
             for (rule, reason), count in counts.items():
                 if count > self._failed[name].get((rule, reason), 0):
                     self.last_error[rule] = f"{words}: {reason.replace('_', ' ')}"

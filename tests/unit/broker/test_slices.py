@@ -17,6 +17,7 @@ from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.ports.state_queues import OUT, REQUESTS, SET_ASIDE
+from gateway.session.session import Session
 
 
 def slow(bench: Harness) -> list[Any]:
@@ -164,6 +165,15 @@ def test_stored_messages_that_expire_go_a_few_at_a_time() -> None:
     assert all_of(planned) > 3
     assert len(bench.queues.rows[OUT]) == 1
     assert bench.engine.counters.messages_dropped["_none", "expired"] == 60
+
+
+def test_sessions_of_which_nothing_expires_now_are_passed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Harness()
+    monkeypatch.setattr(expiry, "PASSED", 5)
+    for number in range(40):
+        bench.engine.expiry.until(Session(f"s{number}", 5), 100.0 if number == 33 else 1000.0)
+    assert sum(1 for _ in bench.engine.expiry.tick(50.0)) == 8
+    assert sum(1 for _ in bench.engine.expiry.tick(100.0)) == 9
 
 
 def test_a_device_that_comes_back_meanwhile_gets_what_has_not_expired() -> None:

@@ -44,3 +44,16 @@ def test_latency_is_that_of_the_last_look() -> None:
     assert recent.share(0.99) == 0.1, "beyond the last bound is said to be there"
     recent.look(histogram.buckets)
     assert recent.share(0.5) is None
+
+
+def test_series_that_have_not_grown_are_not_compared_again() -> None:
+    """Ten thousand rules have a hundred thousand of them."""
+    counters = Counters(Names(routes=("a", "b")))
+    activity = Activity(counters)
+    before = dict(activity._failed)
+    counters.messages_dropped["a", "expired"] += 1
+    activity.look(1.0)
+    assert [name for name, counts in activity._failed.items() if counts is not before[name]] == ["messages_dropped"]
+    counters.messages_dropped["b", "expired"] += 1
+    activity.look(2.0)
+    assert activity.last_error == dict.fromkeys("ab", "dropped: expired")
