@@ -44,7 +44,7 @@ class Copies:
         self.like = like
         """A publication that has what is the same for all."""
         self.likes = likes
-        """Where they differ in topic or publisher, one for each; nothing of them is `released` then."""
+        """Where they differ in topic or publisher, one for each."""
         self.qos = qos
         self.sub_ids = sub_ids
         self.bodies = bodies

@@ -11,9 +11,11 @@ from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.bridge import set_aside
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
-from gateway.ports.state_queues import RETAINED
+from gateway.ports.state_queues import OUT, RETAINED, SET_ASIDE
+from gateway.session.record import decode_publication
 
 MAPPING = """
 version: 1
@@ -86,11 +88,21 @@ class Side:
 
     def publish(self, chunks):
         """A round of what several publishers send."""
-        engine, publishers = self.bench.engine, [self.devices[0], *self.devices[1 + len(SUBSCRIBERS) :]]
+        engine, publishers = self.bench.engine, self.publishers
         with self.in_its_way():
             arrived = zip([device.connection for device in publishers], chunks, strict=False)
             engine.received_each([one for one in arrived if one[1]])
             engine.flush()
+
+    @property
+    def publishers(self):
+        """Their devices."""
+        return [self.devices[0], *self.devices[1 + len(SUBSCRIBERS) :]]
+
+    def release_all(self):
+        """A round in which each publisher releases what is staged of his, which he knows."""
+        staged = [device.connection.session.staged_tokens for device in self.publishers]
+        self.publish([writer.encode_acks(p.PUBREL, ids) if ids else b"" for ids in map(list, staged)])
 
     @contextmanager
     def in_its_way(self):
@@ -200,12 +212,16 @@ def rounds(draw):
             version, topic, payload, qos, retain=retain, packet_id=7 if qos else 0,
             properties=block if version == 5 else b"",
         ),
-        topics, st.binary(max_size=3), st.sampled_from([1, 1, 1, 0]),
+        topics, st.binary(max_size=3), st.sampled_from([1, 1, 2, 2, 0]),
         st.sampled_from([b"", USER + b"b", USER + b"c"]), st.sampled_from([False, False, True]),
     )  # fmt: skip
-    acks = st.integers(1, 9).map(lambda last: writer.encode_acks(p.PUBACK, [*range(1, last + 1)]))
+    acks = st.builds(
+        lambda kind, last: writer.encode_acks(kind, [*range(1, last + 1)]),
+        st.sampled_from([p.PUBACK, p.PUBREC, p.PUBCOMP]), st.integers(1, 9),
+    )  # fmt: skip
     step = st.one_of(
         st.tuples(st.just("publish"), st.lists(one | st.just(b""), min_size=2, max_size=PUBLISHERS)),
+        st.tuples(st.just("release"), st.just(b"")),
         st.tuples(st.integers(1, len(SUBSCRIBERS)), acks),
         st.tuples(st.integers(1, len(SUBSCRIBERS)), st.just("drop")),
         st.tuples(st.just("commit"), st.just(b"")),
@@ -224,6 +240,8 @@ def test_what_several_publish_in_a_round_goes_the_same_way(form, story):
             for side in sides:
                 if who == "publish":
                     side.publish(what)
+                elif who == "release":
+                    side.release_all()
                 elif who == "commit":
                     side.bench.queues.commit()
                 else:
@@ -242,6 +260,69 @@ def test_a_session_gets_what_several_publish_in_a_round_as_one_run(form):
         side.bench.queues.commit()
         told = [(packet[1], packet[4]) for packet in side.devices[1].take()]
         assert told == [(b"a/9", b"0"), (b"a/9", b"1"), (b"a/9", b"2"), (b"a/1", b"last")]
+
+
+def published_at_qos_2(side):
+    """What each publisher has published and not released yet; one has another topic."""
+    topics = [b"a/1", b"a/1", b"a/9", b"a/1"]
+    side.publish([
+        writer.encode_publish(4, topic, b"%d" % at, 2, packet_id=7) for at, topic in enumerate(topics)
+    ])  # fmt: skip
+    while side.bench.queues.commit():
+        pass
+    for device in side.devices:
+        device.take()
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_a_session_gets_what_several_release_in_a_round_as_one_run(form):
+    with lanes.lane(form):
+        side = Side(4, in_runs=True, publishers=PUBLISHERS)
+        published_at_qos_2(side)
+        side.release_all()
+        runs = {one[0].client_id: one[-1] for one in side.bench.engine.context.running.deliveries}
+        assert (runs["s0"], runs["s4"]) == (PUBLISHERS, PUBLISHERS), "at QoS 1 and at QoS 2"
+        side.bench.queues.commit()
+        at_qos_2 = side.devices[5]
+        sent = at_qos_2.take()
+        assert [packet[4] for packet in sent] == [b"0", b"1", b"2"], "its Receive Maximum is 3"
+        at_qos_2.send(writer.encode_acks(p.PUBREC, [packet[2] for packet in sent]))
+        side.bench.queues.commit()
+        assert [packet[:2] for packet in at_qos_2.take()] == [(0x62, packet[2]) for packet in sent]
+        stored = [decode_publication(row[-1]) for row in side.bench.queues.rows[OUT].values()]
+        released = {number: (one.topic, one.client_id) for one, number, _, is_released in stored if is_released}
+        of = [(b"a/1", "publisher"), (b"a/1", "p1"), (b"a/9", "p2")]
+        assert released == dict(zip([packet[2] for packet in sent], of, strict=True))
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_what_is_released_in_a_round_and_meets_a_defect_is_set_aside_for_who_would_get_it(form):
+    """Its record is taken and its PUBCOMP written: its publisher does not send it again."""
+    with lanes.lane(form):
+        side = Side(4, in_runs=True, publishers=PUBLISHERS)
+        published_at_qos_2(side)
+        fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
+        side.bench.defects = []
+
+        def stored(session, item, prefixes):
+            if (session.client_id, item.publication.payload) == ("s0", b"1"):
+                raise ZeroDivisionError
+            return store(session, item, prefixes)
+
+        with (
+            mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
+            mock.patch.object(fan_out, "store", stored),
+        ):
+            side.release_all()
+        while side.bench.queues.commit():
+            pass
+        assert [[packet[:2] for packet in device.take()] for device in side.publishers] == [[(0x70, 7)]] * PUBLISHERS
+        assert [packet[4] for packet in side.devices[1].take()] == [b"0", b"2", b"3"]
+        assert [packet[4] for packet in side.devices[3].take()] == [b"0", b"1", b"2", b"3"]
+        assert [(one.what, one.whom, one.kept) for one in side.bench.defects] == [("stored", "s0", True)]
+        (aside,) = side.bench.queues.rows[SET_ASIDE].values()
+        kept = set_aside.strip(aside[-2], aside[-1])
+        assert decode_publication(kept.data)[0].payload == b"1"
 
 
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
@@ -264,7 +345,7 @@ def test_a_round_whose_copies_meet_a_defect_is_copied_one_by_one(form):
             side.publish(chunks)
         while side.bench.queues.commit():
             pass
-        publishers = [side.devices[0], *side.devices[1 + len(SUBSCRIBERS) :]]
+        publishers = side.publishers
         assert [device.wire.closed for device in publishers] == [at == 2 for at in range(PUBLISHERS)]
         assert [len(device.take()) for device in publishers] == [at != 2 for at in range(PUBLISHERS)]
         assert [packet[4] for packet in side.devices[1].take()] == [b"0", b"1", b"3"]

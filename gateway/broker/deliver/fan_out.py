@@ -21,6 +21,7 @@ from gateway.broker.deliver.share_turns import Chosen, ShareTurns
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
+from gateway.broker.refused.set_aside import Aside
 from gateway.mqtt.primitives import MAX_REMAINING_LENGTH
 from gateway.ports.counters import DropReason
 from gateway.ports.state_queues import OUT
@@ -29,7 +30,7 @@ from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
 from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
-from gateway.session.record import RETAIN, SHARED, encode_front, encode_prefix, encode_sub_ids
+from gateway.session.record import RETAIN, SHARED, STORED_IDS, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -76,9 +77,12 @@ class Runs:
         if run is None:
             some = self._publications[at::every]
             payloads = [one.payload for one in some]
-            likes = [Publication(one.topic, b"", one.qos, one.retain, client_id=one.client_id) for one in some]
-            differ = len({(one.client_id, one.topic) for one in likes}) > 1
-            run = self._runs[at, every] = Run(likes[0], payloads, length_of(payloads), likes if differ else None, {})
+            known = dict[tuple[str, bytes], Publication]()
+            for one in some:
+                like = Publication(one.topic, b"", one.qos, one.retain, client_id=one.client_id)
+                known.setdefault((one.client_id, one.topic), like)
+            likes = [known[one.client_id, one.topic] for one in some] if len(known) > 1 else None
+            run = self._runs[at, every] = Run(next(iter(known.values())), payloads, length_of(payloads), likes, {})
         return run
 
 
@@ -258,20 +262,19 @@ class FanOut:
             return []
         members = [(one, runs.part(at, len(chosen.members))) for at, one in enumerate(chosen.members)]
         wanted = [(one.session, len(run.payloads), run.size) for one, run in members if min(run.like.qos, one.qos)]
-        if not self.have_room(wanted) or any(not _can_be_run(one, run) for one, run in members):
+        if not self.have_room(wanted):
             return []
         self.turns.take(group, chosen.last)
         return members
 
     def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes, share: str = "") -> bool:
-        """Copies of all of these for one session; False, with nothing done, where it has no room for them, or each must
-        be by itself."""
+        """Copies of all of these for one session; False, with nothing done, where it has no room for them."""
         (like, payloads, size, likes, _), session = run, receiver.session
         qos, retain = min(like.qos, receiver.qos), like.retain and receiver.retain_as_published
         if not qos:
             self.send_all_at_once(session, Copies(like, 0, receiver.sub_ids, payloads, share=share, retain=retain))
             return True
-        if not self._has_room(session, len(payloads), size) or not _can_be_run(receiver, run):
+        if not self._has_room(session, len(payloads), size):
             return False
         copies = Copies(like, qos, receiver.sub_ids, payloads, share=share, likes=likes, retain=retain)
         heads = self._heads_of(run, copies) if likes is not None and session.durable else ()
@@ -497,8 +500,6 @@ class FanOut:
             apart: object = same
             if blocks is not None or (count >= session.outflow.window and session.connection is not None):
                 apart = object()  # nothing is like it, or its client takes it, and no more, at once
-            elif qos == 2 == highest:
-                apart = like  # when they are released they have one topic
             notes = relayed.get(session)
             if notes is None:
                 notes = relayed[session] = []
@@ -542,6 +543,10 @@ class FanOut:
         self.copy_all(session, copies, total, {}, heads)
 
 
-def _can_be_run(receiver: Receiver, run: Run) -> bool:
-    """Whether one session gets these as one: when those at QoS 2 are released they have one topic and publisher."""
-    return run.likes is None or min(run.like.qos, receiver.qos) < 2
+def aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:
+    """A copy, as its session would have stored it."""
+    session, qos = receiver.session, min(publication.qos, receiver.qos)
+    retain = publication.retain and receiver.retain_as_published
+    prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)
+    data = prefix + STORED_IDS[session.outflow.number()] + publication.payload
+    return Aside(b"", data, {"queue": OUT, "key": session.key})

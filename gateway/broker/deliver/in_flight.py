@@ -418,9 +418,12 @@ class InFlight:
         batch.taken(OUT, session.key).extend(released.tokens)
         released.tokens = ()
         puts = batch.state_puts(OUT, session.key, priority=9)
-        prefix = encode_prefix(released.like, released.qos, released.retain, released.sub_ids, RELEASED)
-        row = len(puts.heads)
-        puts.heads += [self.router.state_head(prefix)] * count
+        row, likes = len(puts.heads), released.likes
+        heads = {
+            like: self.router.state_head(encode_prefix(like, 2, released.retain, released.sub_ids, RELEASED))
+            for like in set(likes or (released.like,))
+        }
+        puts.heads += [heads[released.like]] * count if likes is None else map(heads.__getitem__, likes)
         puts.bodies += copy_columns.numbered([b""] * count, first)
         batch.rows += count
 

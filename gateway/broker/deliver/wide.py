@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gateway.broker.deliver.alike import are_alike, length_alike, length_of_pubrel
-from gateway.broker.deliver.fan_out import Prefixes, Runs
+from gateway.broker.deliver.fan_out import Prefixes, Runs, aside_of_copy
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.qos2 import size_of
 from gateway.broker.publish.route import Receiver, Route
@@ -28,11 +28,11 @@ from gateway.broker.undo import Undo
 from gateway.errors import NewerState
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
-from gateway.ports.state_queues import FAN_OUT, OUT
+from gateway.ports.state_queues import FAN_OUT
 from gateway.routing.filters import Interest, Members, Subscriptions, merged
 from gateway.session.connection import ONLINE, Publisher
 from gateway.session.publication import Publication
-from gateway.session.record import SHARED, STORED_IDS, encode_prefix, encode_publication
+from gateway.session.record import encode_publication
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
@@ -508,7 +508,7 @@ class Wide:
         if not min(publication.qos, receiver.qos) and place <= promise.reached:
             return under.step(copied=True)  # it has gone already
         done: list[bool] = []
-        aside = partial(_aside_of_copy, receiver, publication, share)
+        aside = partial(aside_of_copy, receiver, publication, share)
         self.context.set_aside.run(
             "stored", session.client_id, lambda: done.append(self.fan_out.copy(receiver, publication, {}, share)),
             aside if session.durable and min(publication.qos, receiver.qos) else None,
@@ -581,12 +581,3 @@ def _groups_of(entries: Entries) -> list[str]:
 def _aside_of_promise(promise: Promise) -> Aside:
     """A stored publication as it is kept if it meets a defect: its place stays, so that a replay goes on there."""
     return aside_of(FAN_OUT, promise.key, Stored(None, b"", encode_publication(promise.publication, 0)))
-
-
-def _aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:
-    """A copy, as its session would have stored it."""
-    session, qos = receiver.session, min(publication.qos, receiver.qos)
-    retain = publication.retain and receiver.retain_as_published
-    prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)
-    data = prefix + STORED_IDS[session.outflow.number()] + publication.payload
-    return Aside(b"", data, {"queue": OUT, "key": session.key})

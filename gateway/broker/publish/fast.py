@@ -11,6 +11,7 @@ packet, and the rest comes here again. `take` is written in Python (`taking.py`)
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
 from gateway.broker.batch import Destination
 from gateway.broker.columns import Columns, Mixed
+from gateway.broker.deliver.fan_out import aside_of_copy
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
@@ -291,12 +293,15 @@ class FastLane(Keeping):
         (qos, retain, sub_ids, share, _), like, payloads, blocks, _, _ = note
         receiver = Receiver(session, qos, retain_as_published=retain, sub_ids=sub_ids)
         for payload, block in zip(payloads, blocks or repeat(like.properties), strict=False):
+            publication = Publication(like.topic, payload, like.qos, like.retain, block, like.expires, like.client_id)
+            copy = partial(self.fan_out.copy, receiver, publication, {}, share)
+            if like.qos == 2:
+                aside = partial(aside_of_copy, receiver, publication, share) if session.durable else None
+                self.context.set_aside.run("stored", session.client_id, copy, aside)
+                continue
             undo = Undo(self.context.batch)
             try:
-                publication = Publication(
-                    like.topic, payload, like.qos, like.retain, block, like.expires, like.client_id
-                )
-                self.fan_out.copy(receiver, publication, {}, share)
+                copy()
             except Exception as error:  # noqa: BLE001 -- nobody acknowledges it: it is sent again
                 undo.take_back(self.context.batch)
                 publisher = self.context.sessions.get(like.client_id)
@@ -460,8 +465,8 @@ class FastLane(Keeping):
     def _release_all(
         self, connection: Connection, route: Route, payloads: dict[int, bytes], blocks: list[bytes]
     ) -> bool:  # fmt: skip
-        """Release staged publications, all with properties or all without; whether that was done."""
-        self.hand_on()
+        """Release staged publications, all with properties or all without; whether that was done. Their records are
+        taken, so what a session does not get for a defect is set aside (`_hand_on_each`)."""
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, is_put = list(payloads), list(payloads.values()), bool(route.head or route.form)
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
@@ -479,7 +484,6 @@ class FastLane(Keeping):
             if route.elsewhere:
                 self._forward_run(connection, route, columns, blocks)
             fan_out.relay(route, session.client_id, columns, size, blocks or None, chosen=chosen)
-            fan_out.hand_on()
         except Exception:  # noqa: BLE001 -- as in `relay`
             undo.take_back(batch)
             return False

@@ -226,6 +226,30 @@ def test_those_that_are_next_and_are_like_it_go_with_it(bench: Slow, how: str) -
     assert nothing_is_left(bench)
 
 
+def test_what_several_release_at_qos_2_goes_together(bench: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = [bench.device(4, f"reader-{one}").connect(clean=False) for one in range(MANY)]
+    for one in readers:
+        one.subscribe("news/#", 2)
+        one.take()
+    senders = [bench.device(5, f"sender-{number}").connect() for number in range(4)]
+    for number, sender in enumerate(senders):
+        sender.publish(f"news/{number % 2}", b"%d" % number, 2, 1)
+    monkeypatch.setattr(bench.engine.fan_out, "copy", lambda *_: pytest.fail("one is copied by itself"))
+    bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
+    bench.engine.received_each([(sender.connection, b"\x62\x02\0\1") for sender in senders])
+    bench.engine.flush()
+    until_over(bench)
+    for one in readers:
+        sent = [packet for packet in one.take() if packet[0] >> 4 == p.PUBLISH]
+        assert [packet[4] for packet in sent] == [b"0", b"1", b"2", b"3"]
+        one.send(writer.encode_acks(p.PUBREC, [packet[2] for packet in sent]))
+        released = answers(one, p.PUBREL)
+        assert released == [packet[2] for packet in sent]
+        one.send(writer.encode_acks(p.PUBCOMP, released))
+    assert not bench.queues.rows[OUT]
+    assert nothing_is_left(bench)
+
+
 def test_a_publisher_among_others_does_not_get_its_own(bench: Slow) -> None:
     readers = subscribed(bench, 1)
     for one in readers[:3]:
