@@ -229,18 +229,27 @@ class Engine:
         context.now = context.clock.now()
         if not context.batch.opened:
             context.batch.opened = context.clock.monotonic()
-        rest = self._take_ordinary(arrived)
+        rest, behind = self._take_ordinary(arrived), self._behind()
         if not rest:  # as nearly always
             return
-        strangers = [one for one in rest if one[0].state != ONLINE]
-        if not strangers:
-            self._take_rest(rest)
-            return
-        self._take_rest([one for one in rest if one[0].state == ONLINE])
+        strangers = self._take_known(rest)
+        while behind:  # others' publications, behind one that subscribes: in the order in which they came
+            rest, behind = self._take_ordinary(behind), self._behind()
+            strangers += self._take_known(rest)
         if len(strangers) > MANY_STRANGERS:
             self.flush()  # what clients have sent is committed while new ones are checked
         for one in strangers:  # one by one: a CONNECT may end a connection whose client had sent all before it
             self._take_rest([one])
+
+    def _behind(self) -> Arrived:
+        behind, self.fast_lane.behind = self.fast_lane.behind, []
+        return behind
+
+    def _take_known(self, rest: Rest) -> Rest:
+        """What is left of those who are online; returns what is of others."""
+        strangers = [one for one in rest if one[0].state != ONLINE]
+        self._take_rest([one for one in rest if one[0].state == ONLINE] if strangers else rest)
+        return strangers
 
     def _received_late(self, connection: Connection, data: bytes) -> None:
         """Take bytes that were put off."""

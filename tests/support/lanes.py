@@ -27,7 +27,7 @@ def nothing_is_ordinary(lane, arrived, replies, pending, generation, now, /):
                 data = connection.reader.joined(data)
         if data:
             rest.append((connection, data, one[2] if len(one) == 3 else 0))
-    return rest, size, 0, 0, 0, 0
+    return rest, len(arrived), size, 0, 0, 0, 0
 
 
 @contextmanager

@@ -181,6 +181,7 @@ static int wrong(void)
     return -1;
 }
 
+/* What has arrived of one connection. 1: it subscribes or unsubscribes next; -1: an error is set. */
 static int take_connection(turn *turn, PyObject *entry)
 {
     Py_ssize_t parts = PyTuple_CheckExact(entry) ? PyTuple_GET_SIZE(entry) : 0, at = 0;
@@ -199,13 +200,15 @@ static int take_connection(turn *turn, PyObject *entry)
         Py_DECREF(data);
         return fail(turn, connection);
     }
-    int failed = 0;
+    int failed = 0, asks = 0;
     if (at < PyBytes_GET_SIZE(data)) {
         PyObject *left = Py_BuildValue("OOn", connection, data, at);
         failed = append(turn->rest, left) < 0;
+        unsigned char first = (unsigned char)PyBytes_AS_STRING(data)[at];
+        asks = parts == 2 && state == online_state && (first == SUBSCRIBE || first == UNSUBSCRIBE);
     }
     Py_DECREF(data);
-    return failed ? -1 : 0;
+    return failed ? -1 : asks;
 }
 
 /* Have publications counted that nobody gets. */
@@ -219,9 +222,9 @@ static int say_unrouted(const turn *turn)
 }
 
 PyDoc_STRVAR(take_doc,
-"take(lane, arrived, replies, pending, generation, now) -> (rest, size, unanswered, acknowledged, received, completed)\n\n"
+"take(lane, arrived, replies, pending, generation, now) -> (rest, looked, size, unanswered, acknowledged, received, completed)\n\n"
 "Take the ordinary packets at the beginning of what has arrived into the open batch, whose answers and unanswered\n"
-"publications are given; see fast.py.");
+"publications are given, as far as the first that subscribes or unsubscribes; see fast.py.");
 
 static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -232,12 +235,14 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     }
     turn now = {.lane = args[0], .replies = args[2], .pending = args[3], .now = args[5], .generation = PyLong_AsLong(args[4])};
     if (PyErr_Occurred() || (now.rest = PyList_New(0)) == NULL) return NULL;
-    int failed = 0;
-    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(args[1]); i++) {
-        PyObject *entry = Py_NewRef(PyList_GET_ITEM(args[1], i));
-        failed = take_connection(&now, entry) < 0;
+    int taken = 0;
+    Py_ssize_t looked = 0;
+    while (taken == 0 && looked < PyList_GET_SIZE(args[1])) {
+        PyObject *entry = Py_NewRef(PyList_GET_ITEM(args[1], looked++));
+        taken = take_connection(&now, entry);
         Py_DECREF(entry);
     }
+    int failed = taken < 0;
     if (!failed) failed = forward(&now) < 0;
     if (!failed && now.unrouted > 0) failed = say_unrouted(&now) < 0;
     if (leave_keeping(&now) < 0) failed = 1;
@@ -252,7 +257,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         Py_DECREF(now.rest);
         return NULL;
     }
-    return Py_BuildValue("Nnnnnn", now.rest, now.size, now.unanswered, now.acknowledged, now.received, now.completed);
+    return Py_BuildValue("Nnnnnnn", now.rest, looked, now.size, now.unanswered, now.acknowledged, now.received, now.completed);
 }
 
 /* -- whole columns, for columns.py -- */

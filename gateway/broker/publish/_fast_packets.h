@@ -10,7 +10,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { PUBLISH = 0x30, QOS_2 = 4, DUP = 8, RETAIN = 1, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x62, PUBCOMP = 0x70 };
+enum { PUBLISH = 0x30, QOS_2 = 4, DUP = 8, RETAIN = 1, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x62, PUBCOMP = 0x70, SUBSCRIBE = 0x82, UNSUBSCRIBE = 0xA2 };
 
 /* What makes the tails of some routes: what is between head and payload, with the packet identifier. */
 typedef struct {

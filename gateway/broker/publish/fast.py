@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
 from gateway.bridge.inbound import timestamp
@@ -84,6 +84,8 @@ class FastLane(Keeping):
         self.staged_runs = staged_runs
         self.fan_out = fan_out
         self.in_flight = in_flight
+        self.behind: Arrived = []
+        """What had arrived behind one that subscribes, and was not looked at by `take`."""
 
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
@@ -92,12 +94,14 @@ class FastLane(Keeping):
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
         try:
-            rest, size, unanswered, acknowledged, received, completed = take(
+            rest, looked, size, unanswered, acknowledged, received, completed = take(
                 self, arrived, batch.replies, batch.pending, generation, context.clock.monotonic()
             )
         finally:
             if self.fan_out.rooms:  # somebody gets something
                 self.hand_on()
+        if looked < len(arrived):
+            self.behind = cast("Arrived", arrived[looked:])
         counters, published = context.counters, unanswered + acknowledged + received
         counters.bytes_in += size
         counters.packets_in[3] += published

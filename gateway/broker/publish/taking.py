@@ -33,6 +33,8 @@ Rest = list[tuple[Connection, bytes, int]]
 """What is left of it from an offset on, where there is a packet that is not ordinary, or not whole."""
 PUBLISH = 0x30
 """The first byte of one without flags."""
+SUBSCRIBES = frozenset({0x82, 0xA2})
+"""The first bytes of SUBSCRIBE and UNSUBSCRIBE."""
 DUP = 0x08
 MOST_KEPT = 500
 """Topics of one client for which something is retained at once: what is left comes in later turns."""
@@ -50,14 +52,17 @@ def take_in_python(
     generation: int,
     now: float,
     /,
-) -> tuple[Rest, int, int, int, int, int]:
+) -> tuple[Rest, int, int, int, int, int, int]:
     """Take the ordinary packets at the beginning of what has arrived into the open batch, whose answers and
-    unanswered publications are given; `generation`: routes of another are void. Returns what is left, how many bytes
-    had been read, how many publications of QoS 0, 1 and 2 were taken, and how many PUBRELs."""
+    unanswered publications are given; `generation`: routes of another are void. It ends with the first connection that
+    subscribes or unsubscribes next: what others publish behind that depends on it. Returns what is left, how many
+    entries were looked at, how many bytes had been read, how many publications of QoS 0, 1 and 2 were taken, and how
+    many PUBRELs."""
     rest: Rest = []
     sent: list[Sent] = []
-    size = unanswered = acknowledged = received = completed = 0
+    looked = size = unanswered = acknowledged = received = completed = 0
     for one in arrived:
+        looked += 1
         connection, data = one[0], one[1]
         if connection.state == CLOSED:
             continue
@@ -89,9 +94,11 @@ def take_in_python(
             continue
         if at < len(data):
             rest.append((connection, data, at))
+            if len(one) == 2 and connection.state == ONLINE and data[at] in SUBSCRIBES:
+                break
     if sent:
         lane.forward(sent)
-    return rest, size, unanswered, acknowledged, received, completed
+    return rest, looked, size, unanswered, acknowledged, received, completed
 
 
 def _account(taking: Taking, pending: dict[Connection, int]) -> None:

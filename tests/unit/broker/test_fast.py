@@ -14,9 +14,9 @@ from lanes import FORMS, lane
 from gateway.broker.publish import fast, keeping, publications
 from gateway.broker.publish.keeping import MOST_LOOKED_AT
 from gateway.broker.publish.kept_routes import make_way
+from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
-from gateway.mqtt import writer
 from gateway.mqtt.reader import Reader
 from gateway.session.connection import Connection
 
@@ -43,7 +43,7 @@ def arguments(bench):
 @COMPILED
 def test_wrong_arguments_are_errors(bench):
     good = arguments(bench)
-    assert _fast.take(*good) == ([], 0, 0, 0, 0, 0)
+    assert _fast.take(*good) == ([], 0, 0, 0, 0, 0, 0)
     for at, wrong in [(1, ()), (2, []), (3, []), (4, "0"), (5, 0)]:
         with pytest.raises(TypeError):
             _fast.take(*good[:at], wrong, *good[at + 1 :])
@@ -211,6 +211,40 @@ def new_to_many(bench, topics, connection=None):
     bench.engine.received_each([(connection, data)])
     bench.engine.flush()
     return connection
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("form", FORMS)
+def test_who_subscribes_gets_what_came_behind_it_and_not_what_came_before(form, version):
+    """In one round too: suites publish on one connection as soon as SUBSCRIBE is sent on another."""
+    bench = Harness("version: 1\n")
+    one, two, reader, stranger = (bench.device(version, name) for name in ("a", "b", "r", "s"))
+    for device in one, two, reader:
+        device.connect()
+    reader.take()
+    subscribe = client.encode_subscribe(version, p.Subscribe(1, [p.Subscription("t", 1)]))
+    unsubscribe = client.encode_unsubscribe(version, p.Unsubscribe(2, ["t"]))
+
+    def numbered(number):
+        return writer.encode_publish(version, b"t", b"%d" % number, 1, packet_id=number)
+
+    with lane(form):
+        bench.engine.received_each(
+            [
+                (stranger.connection, subscribe),
+                (one.connection, numbered(1)),
+                (reader.connection, numbered(2) + subscribe + numbered(3)),
+                (two.connection, numbered(4)),
+            ]
+        )
+        bench.engine.flush()
+        bench.engine.received_each(
+            [(two.connection, numbered(5)), (reader.connection, unsubscribe), (one.connection, numbered(6))]
+        )
+        bench.engine.flush()
+    assert [packet[4] for packet in reader.take() if packet[0] >> 4 == p.PUBLISH] == [b"3", b"4", b"5"]
+    acknowledged = [packet[0] >> 4 for packet in [*one.take(), *two.take()] if packet[0] >> 4 == p.PUBACK]
+    assert len(acknowledged) == 4
 
 
 @pytest.mark.parametrize("form", FORMS)
