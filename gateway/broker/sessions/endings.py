@@ -104,6 +104,7 @@ class Endings:
                 session.expiry = min(wanted, context.limits.session_expiry_max)
             if record.reason == reasons.SUCCESS:
                 self.wills.drop(session)
+                context.overruns.forget(session.client_id)
         self._close_when_committed(connection)
 
     def _close_when_committed(self, connection: Connection) -> None:

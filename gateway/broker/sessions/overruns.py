@@ -32,6 +32,10 @@ class Overruns:
         while len(self._refused) > MOST_REMEMBERED:
             self._refused.popitem(last=False)
 
+    def forget(self, client_id: str) -> None:
+        """This client has left in order: it has nothing of a lost connection to send again when it comes back."""
+        self._refused.pop(("client", client_id), None)
+
     def receive_maximum(self, connection: Connection, client_id: str, *, assigned: bool) -> int:
         """What is announced to a client."""
         key = ("address", _address(connection)) if assigned else ("client", client_id)

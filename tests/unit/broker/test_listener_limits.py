@@ -98,6 +98,20 @@ def test_a_client_that_sends_all_it_has_kept_is_through_with_it_when_it_comes_ba
     assert other.take()[0][1].properties[0x21] == 4
 
 
+def test_a_client_that_was_refused_and_has_left_in_order_since_is_announced_what_others_are():
+    """The interoperability suite of Eclipse Paho overruns what is announced to it each time that it runs."""
+    bench = bench_with(max_inflight=4, receive_maximum=4)
+    overrun(bench.device(5, "d").connect(), 5)
+    device = bench.device(5, "d").connect()
+    device.drop()
+    device = bench.device(5, "d").connect()
+    assert device.take()[0][1].properties[0x21] == 65_535
+    device.disconnect()
+    device = bench.device(5, "d").connect()
+    assert device.take()[0][1].properties[0x21] == 4
+    assert overrun(device, 5)[-1][1].reason == 0x93
+
+
 @pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
 def test_a_client_that_was_refused_for_receive_maximum_has_no_more_memory_than_a_session(mapping):
     bench = bench_with(mapping, max_inflight=4, receive_maximum=4, max_queued_bytes=100_000)
