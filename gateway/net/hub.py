@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, sleep
@@ -41,6 +42,7 @@ LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
 expensive to route, and the others wait meanwhile."""
 NO_DESCRIPTORS_SECONDS = 1.0
+PARTING_SECONDS, MOST_PARTING = 1.0, 100
 SEVERAL, ALONG_SECONDS = 4, 0.002
 """While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
@@ -73,6 +75,8 @@ class Hub:
         engine.put_off.on_busy = self._busy
         engine.early.on_let_in = self._let_in
         engine.context.on_slow = self._slow
+        self._parting: deque[socket.socket] = deque()
+        """Sockets to be closed in a while, or closed already."""
         self._late: dict[int, None] = {}
         """Descriptors whose events the last turn had no time for: in the next they come before others of their kind."""
         self.rates = SendRates({}, reactor.seconds)
@@ -446,6 +450,14 @@ class Hub:
             self._apart.discard(link.fd)
             with contextlib.suppress(OSError):
                 self._epoll.unregister(link.fd)
+
+    def part(self, sock: socket.socket) -> None:
+        """Close a socket in a while. A peer that still sends when it is closed is answered with a reset, and many then
+        never read the DISCONNECT before it. Only some are kept: an open socket is a descriptor."""
+        if len(self._parting) >= MOST_PARTING:
+            self._parting.popleft().close()
+        self._parting.append(sock)
+        self.later(PARTING_SECONDS, sock.close)
 
     def lost(self, link: HubSocket) -> None:
         """The peer is gone. What that leads to, its will first of all, may run into a defect; the others go on."""

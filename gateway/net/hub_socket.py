@@ -14,12 +14,13 @@ from time import monotonic
 from typing import Protocol
 
 from gateway.broker.put_off import STRANGERS_SECONDS
+from gateway.mqtt.packets import V5
 from gateway.net.descriptors import most_for_connections
 from gateway.net.rates import Buckets
 from gateway.net.stops import Stop
 from gateway.net.wrapping import Wrapping
 from gateway.ports.link import peer_of
-from gateway.session.connection import Connection
+from gateway.session.connection import ONLINE, Connection
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
@@ -39,6 +40,9 @@ class SocketHub(Protocol):
 
     def forget(self, link: HubSocket) -> None:
         """The socket is closed."""
+
+    def part(self, sock: socket.socket) -> None:
+        """Close a socket in a while: its peer reads first why, though it still sends."""
 
     def lost(self, link: HubSocket) -> None:
         """The peer is gone."""
@@ -65,7 +69,7 @@ class SocketHub(Protocol):
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_ends",
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "_told", "buckets", "certificate_ends",
                  "certificate_fingerprint", "certificate_user", "chunk",
                  "closed", "connection", "direct", "fd", "heard", "hub", "inward", "listener", "on_close", "outward",
                  "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
@@ -101,7 +105,7 @@ class HubSocket:
         self._backlog: deque[bytes] | None = None
         """What the peer has not taken yet."""
         self._backlog_bytes = 0
-        self._closing = False
+        self._closing = self._told = False
         self._stops = 0
         """Why nothing is read: `Stop` of each reason."""
         self.rests = 0
@@ -189,12 +193,19 @@ class HubSocket:
         self.inward = self.outward = None
         if self.wrapping is not None:
             self.send(self.wrapping.goodbye())
-        self._closing = True
+        self._closing, self._told = True, self._is_told_why()
         if self._backlog:
             self._watch(WRITE)
             self.hub.later(5.0, self.abort)
         else:
             self._shut()
+
+    def _is_told_why(self) -> bool:
+        """Whether the peer is sent DISCONNECT."""
+        connection = self.connection
+        if connection is None or connection.state != ONLINE or connection.version != V5:
+            return False
+        return connection.close_reason != "normal"  # else it has said DISCONNECT itself
 
     def abort(self) -> None:
         """Close at once."""
@@ -230,7 +241,10 @@ class HubSocket:
         self.hub.forget(self)
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
-        self.sock.close()
+        if self._told:
+            self.hub.part(self.sock)
+        else:
+            self.sock.close()
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close()

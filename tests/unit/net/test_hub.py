@@ -363,3 +363,53 @@ def test_what_a_round_has_read_goes_with_the_batch_that_waited_for_the_commit_wh
     waker.call(rig.harness.queues.commit)
     assert many.send() == (2 * SEVERAL, 2)
     many.close()
+
+
+class Fifth:
+    """A client of 5.0."""
+
+    def __init__(self, rig: Rig, name: str) -> None:
+        self.rig = rig
+        self.ours, self.theirs = socket.socketpair()
+        link = HubSocket(rig.hub, self.ours, "10.0.0.9:1", "plain")
+        link.connection = rig.harness.engine.connected(link)
+        rig.hub.add(link)
+        self.say(client.encode_connect(client.connect(5, name)))
+        assert self.theirs.recv(1000)[0] == 0x20
+
+    def say(self, data: bytes) -> None:
+        self.theirs.sendall(data)
+        self.rig.hub.wait(5)
+
+
+def test_a_client_that_still_sends_when_it_is_refused_reads_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(rig.hub, "later", lambda seconds, call: timers.append((seconds, call)))
+    refused = Fifth(rig, "a")
+    refused.say(b"\x82\x00")
+    refused.theirs.sendall(b"\xc0\x00")  # closed at once, it would be answered with a reset
+    told = refused.theirs.recv(1000)
+    assert (told[0], told[2]) == (0xE0, 0x81)
+    assert refused.theirs.recv(1000) == b""
+    ((seconds, call),) = timers
+    assert seconds == hub.PARTING_SECONDS
+    call()
+    assert refused.ours.fileno() == -1
+    left = Fifth(rig, "b")
+    left.say(b"\xe0\x00")
+    assert left.theirs.recv(1000) == b""
+    assert left.ours.fileno() == -1
+    for one in refused, left:
+        one.theirs.close()
+
+
+def test_only_some_sockets_are_kept_for_clients_that_still_send(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "MOST_PARTING", 2)
+    monkeypatch.setattr(rig.hub, "later", lambda _seconds, _call: None)
+    clients = [Fifth(rig, name) for name in "abc"]
+    for one in clients:
+        one.say(b"\x82\x00")
+    assert [one.ours.fileno() == -1 for one in clients] == [True, False, False]
+    for one in clients:
+        one.ours.close()
+        one.theirs.close()
