@@ -374,7 +374,7 @@ class Engine:
                 unit = batch.unit()
                 if unit is None:
                     if batch.parked is not None:
-                        self.parking.over(batch.parked)
+                        self._step(batch, self.parking.over, batch.parked)
                     self.finish(batch)
                     continue
                 batch.started = context.clock.monotonic()

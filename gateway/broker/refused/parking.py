@@ -268,6 +268,11 @@ class Parking:
 
     def retry(self, parked: Parked) -> None:
         """Make the next attempt, if nothing else goes before it."""
+        self._follow(parked)
+        self.context.flush()
+
+    def _follow(self, parked: Parked) -> None:
+        """It is submitted next, if nothing else goes before it."""
         parked.due = True
         if not all(one.done for one in parked.after):
             return
@@ -275,7 +280,6 @@ class Parking:
         parked.after.clear()
         self._lined_up.pop(parked, None)
         self.context.attempts.append(parked.batch)
-        self.context.flush()
 
     def placed(self, parked: Parked, rows: int) -> None:
         """Count messages of it that were put out of syncpoint, whatever becomes of the others."""
@@ -355,27 +359,31 @@ class Parking:
             self.context.send(again, pubcomp(packet_id))
 
     def over(self, parked: Parked) -> None:
-        """Send the acknowledgements that waited for it: all of it is committed, dead-lettered or dropped."""
+        """Send the acknowledgements that waited for it: all of it is committed, dead-lettered or dropped. What waits
+        behind it is submitted next. A defect costs the client that meets it, not all who wait."""
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
-        for session, packet_id, _ in parked.released:  # a defect costs the one that meets it, not all who wait
-            self.context.set_aside.run("call", session.client_id, partial(self._completed, session, packet_id))
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor
             if successor.part:  # the patience of a rule is for all parts together
                 successor.tries = max(successor.tries, parked.tries)
-            self.retry(successor)
+            self._follow(successor)
         else:
             self.waiting.pop(parked.address, None)
-        for connection in parked.connections:
-            if successor is None or connection not in successor.connections:
-                self._unlink(connection, parked.address)
-            self._release(connection)
-        del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
         for one in [one for one in self._lined_up if one.due and parked in one.after]:
             if self.waiting.get(one.address) is one:
-                self.retry(one)
+                self._follow(one)
+        for session, packet_id, _ in parked.released:
+            self.context.set_aside.run("call", session.client_id, partial(self._completed, session, packet_id))
+        for connection in parked.connections:
+            try:
+                if successor is None or connection not in successor.connections:
+                    self._unlink(connection, parked.address)
+                self._release(connection)
+            except Exception as error:  # noqa: BLE001 -- it comes back, and is told by its session
+                self.context.defect(connection, error)
+        del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
 
     def _unlink(self, connection: Connection, address: Address) -> None:
         if self.linked.get(connection) == address:

@@ -689,3 +689,38 @@ def test_a_client_that_is_back_and_releases_again_is_told_once_it_is_over(bench:
     bench.advance(5)
     assert sorted(acks(device)) == [*((PUBACK, packet_id) for packet_id in behind), (PUBCOMP, 1)]
     assert bodies(bench, "FIRST.Q").count(b"released") == 1
+
+
+def test_a_defect_in_answering_one_client_holds_up_neither_the_others_nor_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor what is lined up behind it, for another queue."""
+    bench = Harness(MAPPING.replace("THEN", "hold"))
+    bench.defects = []
+    one, *others = [bench.device(4, f"d{number}").connect() for number in range(9)]
+    bench.queues.refusing.update({"FIRST.Q": FULL, "SECOND.Q": FULL})
+    for number, topic in enumerate(["first", "second", "both/a"], 1):
+        one.publish(topic, topic.encode(), 1, number)
+    for other in others:
+        other.publish("first", b"other", 1, 1)
+    del bench.queues.refusing["SECOND.Q"]
+    bench.advance(5)
+    assert bodies(bench, "SECOND.Q") == [b"second"], "what else goes there is behind the other queue"
+    send = bench.engine.context.send
+
+    def fails_for_one(connection: Any, data: bytes) -> None:
+        if connection is one.connection:
+            raise KeyError("a defect")
+        send(connection, data)
+
+    monkeypatch.setattr(bench.engine.context, "send", fails_for_one)
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"first", *[b"other"] * 8, b"both/a"]
+    assert bodies(bench, "SECOND.Q") == [b"second", b"both/a"]
+    assert [acks(other) for other in others] == [[(PUBACK, 1)]] * 8
+    assert one.wire.closed, "it comes back, and sends what it was not told of"
+    assert [(met.what, met.whom) for met in bench.defects] == [("connection", "d0")]
+    parking = bench.engine.parking
+    assert (parking.waiting, parking.deferred, parking.linked, parking.rows) == ({}, {}, {}, 0)
+    balance(bench)
