@@ -13,7 +13,8 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
-from gateway.broker.sessions.stored_records import Left, Looked
+from gateway.broker.sessions.recovery import read_staged
+from gateway.broker.sessions.stored_records import Left, Looked, Staged
 from gateway.broker.steps import Reads
 from gateway.ports.batch import BatchQueueManager, Stored
 from gateway.ports.state_queues import OUT, PAGE, STAGED, WILLS
@@ -127,4 +128,16 @@ def left_by_pages(
     while len(page) == PAGE:
         page = yield partial(manager.fetch, OUT, key_of(client), PAGE, page[-1].token)
         looked.look(page)
-    return Left(record, looked, staged, wills, stored)
+    read, unread = list[Staged](), None
+    for first in range(0, len(staged), PAGE):
+        if first:
+            yield _nothing
+        try:
+            read += map(read_staged, staged[first : first + PAGE])
+        except Exception as error:  # noqa: BLE001 -- whoever restores the session sets it aside
+            unread = error
+    return Left(record, looked, read, unread, wills, stored)
+
+
+def _nothing() -> None:
+    """Read where others get their turn."""

@@ -424,7 +424,7 @@ class Ownership:
     def _restore(self, left: Left) -> Session:
         session = self.recovery.restore_session(left.record, left.looked)
         self.claim(session, left.record)
-        for staged in left.staged:
+        for staged in left.all_staged():
             restore_staged(session, staged)
         return session
 

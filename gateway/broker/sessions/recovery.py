@@ -13,7 +13,7 @@ from gateway.broker.publish import qos2
 from gateway.broker.publish.retained import Retained
 from gateway.broker.refused.restaging import keep_name
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
-from gateway.broker.sessions.stored_records import Looked
+from gateway.broker.sessions.stored_records import Looked, Staged
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.wills import Wills
 from gateway.broker.targets import staged_name
@@ -137,7 +137,7 @@ class Recovery:
         owner = key_of(qos2.read_staged(stored)[0].client_id) if key == TOGETHER else key
         session = found.sessions.get(owner)
         if session is not None:
-            restore_staged(session, stored)
+            restore_staged(session, read_staged(stored))
             found.number["staged"] += 1
             if key != session.staged_key:
                 self._stage_anew(session, key, stored)
@@ -234,10 +234,15 @@ def end_of_ids(used: set[int]) -> int:
     return max(gaps, key=lambda gap: gap[1] - gap[0])[0]
 
 
-def restore_staged(session: Session, stored: Stored) -> None:
-    """A QoS 2 publication between PUBREC and PUBREL."""
-    publication, packet_id, name = qos2.read_named(stored)
+def read_staged(stored: Stored) -> Staged:
+    """What was staged, as it lies there."""
+    return Staged(*qos2.read_named(stored), stored.token)
+
+
+def restore_staged(session: Session, staged: Staged) -> None:
+    """It is between PUBREC and PUBREL."""
+    publication, packet_id, name, token = staged
     session.inbound[packet_id] = publication
-    session.staged_tokens[packet_id] = stored.token
+    session.staged_tokens[packet_id] = token
     session.restored = session.restored or {}
-    session.restored[stored.token] = name
+    session.restored[token] = name

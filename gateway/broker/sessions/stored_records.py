@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from gateway.broker.refused.set_aside import Aside
 from gateway.errors import Refused
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Stored, Token
 from gateway.ports.counters import UnitKind
+from gateway.session.publication import Publication
 from gateway.session.record import Decoding, decode_json
 
 
@@ -53,15 +54,33 @@ class Looked:
                 self.expires = min(publication.expires, self.expires or publication.expires)
 
 
+class Staged(NamedTuple):
+    """A QoS 2 publication between PUBREC and PUBREL."""
+
+    publication: Publication
+    packet_id: int
+    name: bytes
+    """What markers on targets call it, if it was staged before."""
+    token: Token
+
+
 class Left(NamedTuple):
     """A session as it lies on the state queues."""
 
     record: dict[str, Any]
     looked: Looked
-    staged: list[Stored]
+    staged: list[Staged]
+    unread: Exception | None
+    """Why one of those staged cannot be read."""
     wills: list[Stored]
     stored: Stored
     """The record, as it is."""
+
+    def all_staged(self) -> list[Staged]:
+        """All of them; without one the session cannot go on."""
+        if self.unread is not None:
+            raise self.unread
+        return self.staged
 
 
 def record_of(what: UnitKind, stored: Stored) -> dict[str, Any]:

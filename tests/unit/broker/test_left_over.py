@@ -198,3 +198,54 @@ def test_sessions_with_much_are_not_read_together(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(left_over, "PAGE", 500)
     long = [one._replace(stored=Stored(b"", b"", bytes(12_000))) for one in orphans]
     assert [len(left_over.begin_several(manager, some)) for some in (orphans, long)] == [10, 3]
+
+
+def test_what_was_received_of_a_session_is_read_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 65,535 of its publications between PUBREC and PUBREL."""
+    estate, looked_at = Estate(), list[Stored]()
+    first, second = estate.start(), estate.start()
+    device = first.bench.device(5, "s").connect(clean=False)
+    estate.settle()
+    for number in range(1, 12):
+        device.publish("a", b"%d" % number, 2, number)
+    estate.settle()
+    device.drop()
+    monkeypatch.setattr(left_over, "PAGE", 3)
+    read_staged = left_over.read_staged
+
+    def counted(stored: Stored) -> Any:
+        looked_at.append(stored)
+        return read_staged(stored)
+
+    monkeypatch.setattr(left_over, "read_staged", counted)
+    begun = left_over._begin(second.queues, "s", wills=False)
+    reads = left_over.left_by_pages(second.bench.engine.context, {"client": "s"}, Stored(b"", b"", b""), begun)
+    steps = [len(looked_at) for _ in reads]
+    assert steps == [3, 6, 9]
+    back = second.bench.device(5, "s").connect(clean=False)
+    estate.settle()
+    assert len(looked_at) == 22
+    for number in range(1, 12):
+        back.ack(p.PUBREL, number)
+    estate.settle()
+    answers = [(packet[0] >> 4, packet[1]) for packet in back.take()[1:]]
+    assert answers == [(p.PUBCOMP, number) for number in range(1, 12)]
+    assert not estate.rows["MQGATE.STAGED"]
+
+
+def test_a_session_of_which_something_staged_cannot_be_read_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    second.bench.defects = []
+    device = first.bench.device(5, "s").connect(clean=False)
+    estate.settle()
+    device.publish("a", b"staged", 2, 1)
+    estate.settle()
+    device.drop()
+    ((token, (priority, key, md, _)),) = estate.rows["MQGATE.STAGED"].items()
+    estate.rows["MQGATE.STAGED"][token] = priority, key, md, b"damaged"
+    back = second.bench.device(5, "s").connect(clean=False)
+    estate.settle()
+    assert [one.what for one in second.bench.defects] == ["session"]
+    ((first_byte, connack),) = back.take()
+    assert (first_byte >> 4, connack.reason, connack.session_present) == (p.CONNACK, 0, False)
