@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 from bridge_estate import Talker
+from counted_devices import Subscriber
 from failing_calls import ALWAYS, Call, FailingCalls
 from gateways import RunningGateway
 from long_form import in_long_form
 from stubborn import Stubborn
 from test_full_disk_gateway import not_ready
-from test_ibm_faults_counted import Subscriber
 from waiting import until
 
 from gateway.mqtt import packets as p

@@ -11,7 +11,7 @@ from pathlib import Path
 import mqi_clients
 from frame_proxy import CUT_BEFORE, FORWARD, FrameProxy
 from gateways import RunningGateway
-from ibm_rig import ServingProcess
+from ibm_rig import OBJECTS, ServingProcess
 from load_balancer import LoadBalancer
 
 QUEUE_MANAGER = """
@@ -25,7 +25,14 @@ class GatewaysBehindBalancer:
     """Has of `RunningGateway` what tests use that do not look inside: `port`, `connect`, `start`, `stop`, `kill`."""
 
     def __init__(
-        self, directory: Path, *, settings: str = "", count: int = 3, lease: int = 30, may_be_cut_off: bool = False
+        self,
+        directory: Path,
+        *,
+        settings: str = "",
+        count: int = 3,
+        lease: int = 30,
+        may_be_cut_off: bool = False,
+        objects: str = OBJECTS,
     ) -> None:
         self.lease = lease
         self._may_be_cut_off = may_be_cut_off
@@ -35,7 +42,7 @@ class GatewaysBehindBalancer:
         mqi_clients.load_bindings()
         self.directory = directory
         (directory / "broker").mkdir()
-        self.queue_manager = ServingProcess(directory / "broker")
+        self.queue_manager = ServingProcess(directory / "broker", objects)
         self.gateways = [self._made(number, settings) for number in range(count)]
         self.balancer = LoadBalancer(lambda: [one.port for one in self.gateways if one.port])
 
