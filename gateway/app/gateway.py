@@ -33,7 +33,7 @@ from gateway.app.reports.recovering import Recovering
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, Finding
 from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
 from gateway.net import http, mqi
@@ -247,33 +247,56 @@ class Gateway:
                 self._refused(error)
                 told(error)
             except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                self._refused(ConfigurationError([_met(error)]))
                 told(error)
             else:
+                self.parts.counters.config_reloads["ok"] += 1
                 told(None)
 
         self.parts.reader.ask(read, use)
 
     def _use(self, settings: Settings, table: Table) -> None:
         """Put settings and rules into force. Raises ConfigurationError if something is wrong with a file; then nothing
-        has changed."""
+        has changed. After a defect, what was in force before is put into force again."""
         parts = self.parts
-        use_access = parts.access.prepare(settings)
-        guard = guard_of(parts.directory, settings)
-        use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
-        wrong = emptied_files(parts.settings, parts.table, settings, table) or parts.listeners.reload_certificates()
+        before = parts.settings, parts.table
+        prepared = self._prepare(settings)
+        wrong = emptied_files(*before, settings, table) or parts.listeners.reload_certificates()
         if wrong:
             raise ConfigurationError(wrong)
-        parts.counters.config_reloads["ok"] += 1
+        try:
+            self._put_into_force(settings, table, prepared)
+        except Exception as error:
+            try:
+                self._put_into_force(*before, self._prepare(before[0]))
+            except Exception as worse:  # noqa: BLE001 -- told with the first one
+                error.add_note(f"and what was in force could not be so again: {worse!r}")
+            raise
+
+    def _prepare(self, settings: Settings) -> Callable[[], None]:
+        """Read the files with users and keys; calling what is returned puts them into force. Raises ConfigurationError
+        if one is wrong."""
+        parts = self.parts
+        use_access, guard = parts.access.prepare(settings), guard_of(parts.directory, settings)
+        use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
+
+        def use() -> None:
+            use_access()
+            use_people()
+            self.guard.use(guard)
+
+        return use
+
+    def _put_into_force(self, settings: Settings, table: Table, use_prepared: Callable[[], None]) -> None:
+        parts = self.parts
         changed = changes(parts.settings, settings)
         parts.settings, parts.table = settings, table
         parts.declare_names()
         parts.engine.use(table)
         parts.consumers.use(table)
-        use_access()
+        use_prepared()
         parts.use_events()
-        use_people()
         self.audit.keep = settings.admin.audit_keep
-        self.guard.use(guard)
         self._tell_page()
         parts.listeners.admission.certificate_user = settings.security.certificate_user
         self._use_limits(changed)
@@ -366,3 +389,10 @@ class Gateway:
         if isinstance(store := parts.own_store, EmbeddedQueueManager):
             times = store.core.committer.times
             parts.counters.spool_sync_seconds.observe_each([times.popleft() for _ in range(len(times))])
+
+
+def _met(error: Exception) -> Finding:
+    """A defect that was met where a reload was put into force."""
+    mixed = bool(getattr(error, "__notes__", ()))
+    fix = "some of it may be in force: restart the gateway" if mixed else "tell its makers what the log says"
+    return Finding("mqgate", 0, 0, f"a defect of the gateway: {error!r}", fix)
