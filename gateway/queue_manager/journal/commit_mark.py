@@ -38,6 +38,11 @@ def drop_mark(descriptor: int) -> None:
         os.close(descriptor)
 
 
+def is_removed(descriptor: int) -> bool:
+    """Whether somebody has removed the file: readers do not find what is held."""
+    return descriptor >= 0 and not os.fstat(descriptor).st_nlink
+
+
 def committed(directory: Path) -> int | None:
     """The last frame that counts; None: nobody who tells has the store open, and all that are whole do, as in recovery.
     OSError where this is not to be found out."""

@@ -1,9 +1,9 @@
 """A journal as it was at one moment, copied beside the process that writes it; and put back.
 
 `take` maps the segments with a shared lock, so that their owner does not use them again, and copies what the youngest
-header lists, and the youngest itself up to its last whole frame. Frames are written one after the other, so that this
-is a state that a crash could have left: consistent across queues and sessions. It asks nobody: the gateway may run,
-hang, or be stopped.
+header lists, and the youngest itself up to its last frame that is committed. Frames are written one after the other,
+so that this is a state that a crash could have left: consistent across queues and sessions. It asks nobody: the gateway
+may run, hang, or be stopped.
 
 A backup is written into `DIR.partial`, which becomes DIR when all of it is on disk: a DIR is whole.
 """
@@ -26,6 +26,7 @@ from xxhash import xxh3_128
 
 from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
+from gateway.queue_manager.journal.commit_mark import committed
 from gateway.queue_manager.journal.decode import frame_at
 from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, header_area, padded
@@ -188,13 +189,17 @@ def _listed(directory: Path, segment: MappedSegment, header: SegmentHeader, list
 
 
 def _youngest(directory: Path, segment: MappedSegment, header: SegmentHeader) -> _Part:
-    """The youngest segment up to its last whole frame. Where one behind that is whole too, the gateway has gone on
-    writing meanwhile; or one between was damaged, and never becomes whole."""
+    """The youngest segment up to the last frame that is committed; where nobody tells, to its last whole one. Where one
+    behind that is whole too, the gateway has gone on writing meanwhile; or one between was damaged, and never becomes
+    whole."""
     path = segment_path(directory, header.slot)
     if cut := cut_off(segment.size, header):
         raise StoreCorrupt(f"{path}: {cut}; `mqgate journal salvage` reads what is left")
     for attempt in count(1):
-        end, sequence = _end(segment, header, None)
+        last = _committed(directory)
+        end, sequence = _end(segment, header, None, last)
+        if last is None and (last := _committed(directory)) is not None:  # somebody has opened it meanwhile
+            end, sequence = _end(segment, header, None, last)
         beyond = frame_beyond(segment.data, end, header, sequence)
         if beyond is None or frame_at(segment.data, end, header.salt, sequence + 1) is not None:
             break
@@ -204,10 +209,21 @@ def _youngest(directory: Path, segment: MappedSegment, header: SegmentHeader) ->
     return _Part(segment, header, end, sequence)
 
 
-def _end(segment: MappedSegment, header: SegmentHeader, listed: Listed | None) -> tuple[int, int]:
-    """Where the whole frames end, and the number of the last."""
+def _committed(directory: Path) -> int | None:
+    try:
+        return committed(directory)
+    except OSError:  # all that is whole is taken, as of a store of an earlier release
+        return None
+
+
+def _end(
+    segment: MappedSegment, header: SegmentHeader, listed: Listed | None, last: int | None = None
+) -> tuple[int, int]:
+    """Where the whole frames end, up to the last that counts, and the number of the last."""
     end, sequence = 2 * header_area(segment.size), header.first_sequence - 1
     for offset, frame in frames_in(segment.data, end, header, listed):
+        if last is not None and frame.sequence > last:
+            break
         end, sequence = offset + padded(frame.length), frame.sequence
     return end, sequence
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from gateway.errors import StoreCorrupt, StoreError, StoreUnavailable
 from gateway.ports.batch import StorageFull
 from gateway.queue_manager.journal import failpoint
-from gateway.queue_manager.journal.commit_mark import RANGE, set_mark
+from gateway.queue_manager.journal.commit_mark import RANGE, drop_mark, is_removed, set_mark
 from gateway.queue_manager.journal.compaction import Walk
 from gateway.queue_manager.journal.decode import Rows
 from gateway.queue_manager.journal.encode import LaneNumbers, encode_frame, encode_links, encode_rows, frame_length
@@ -531,6 +531,11 @@ class Store:
         ring, idle = self.ring, self._written == self._next_sequence - 1
         ring.forget_removed()
         elsewhere = self._lock is not None and self._lock.is_elsewhere(self.path)
+        if idle and not elsewhere and is_removed(self._mark):
+            drop_mark(self._mark)
+            self._mark = set_mark(self.path, self._next_sequence)
+            if self._lock is not None:
+                self._lock.mark = self._mark
         return ring.missing.look(ring.used.values(), idle=idle, elsewhere=elsewhere)
 
     @property

@@ -73,3 +73,24 @@ def test_asking_neither_keeps_an_owner_out_nor_lets_go_of_its_lock(tmp_path: Pat
     again = set_mark(tmp_path, 9)
     assert committed(tmp_path) == 8
     drop_mark(again)
+
+
+def test_one_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    options = StoreOptions(segment_bytes=256 * 1024, spare_segments=1, background=False)
+    store = Store.open(tmp_path, clock=lambda: 1.0, options=options)
+    put(store)
+    (tmp_path / MARK_NAME).unlink()
+    assert committed(tmp_path) is None
+    before = open_files()
+    under_way = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"y"])]), 1.0)
+    store.look_after_files()
+    assert committed(tmp_path) is None, "its writer may just be moving it"
+    store.write(under_way)
+    store.apply(under_way)
+    store.look_after_files()
+    assert committed(tmp_path) == 2
+    put(store)
+    assert committed(tmp_path) == 3
+    assert open_files() == before
+    store.close()
+    assert committed(tmp_path) is None
