@@ -13,6 +13,7 @@ import random
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -422,12 +423,16 @@ def test_what_waits_for_full_and_inhibited_queues_is_neither_lost_nor_doubled(
         before = counted.done()
         happen(broker, counted.application, dice, what)
         counted.until(lambda before=before: counted.done() > before or counted.application.rests.is_set())
+    happened = Counter[str]()
     for number in count(1):
         if time.monotonic() > end:
             break
-        happen(broker, counted.application, dice, dice.choice(OFTEN if number % 12 else SELDOM))
+        what = dice.choice(OFTEN if number % 12 else SELDOM)
+        happen(broker, counted.application, dice, what)
+        happened[what] += 1
         time.sleep(dice.uniform(0.05, 1.5))  # the moment is what is tried out
     counted.end()
+    sys.stderr.write(f"{len(counted.sent())} publications, {dict(happened)}\n")
     with Talker(broker.port, "new") as talker:
         talker.subscribe("news/#", 0)
         talker.subscribe("wide/#", 0)
