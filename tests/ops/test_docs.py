@@ -81,6 +81,22 @@ def test_pages_are_where_the_alerts_point(site: Path) -> None:
         assert (site / page / "index.html").exists()
 
 
+def test_rows_of_tables_have_the_cells_of_their_heads() -> None:
+    """A `|` that is not escaped begins a cell, in code too, and cells beyond the head are not shown; a row behind an
+    empty line is shown as it is written."""
+    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it is not installed: pip install '.[docs]'")
+    parser = markdown_it.MarkdownIt("commonmark").enable("table")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    for page in pages:
+        lines = page.read_text().splitlines()
+        for token in parser.parse("\n".join(lines)):
+            if token.type == "table_open":
+                bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines[slice(*token.map)]]
+                assert [row for row, count in enumerate(bars, token.map[0] + 1) if count != bars[0]] == [], page
+            if token.type == "inline" and token.map and token.content.startswith("|"):
+                raise AssertionError(f"{page}:{token.map[0] + 1}: not in a table")
+
+
 def test_links_to_files_of_the_tree_are_right() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         for name in re.findall(r"`((?:deploy|gateway|mappings|tests)/[\w./-]+\.\w+)`", page.read_text()):
