@@ -52,7 +52,7 @@ def device(where: Where, timeout: float) -> Iterator[Device]:
 @examples(
     "mqgate pub plant/lima/temperature 21.5",
     "mqgate pub -q 2 -r plant/lima/mode auto",
-    "mqgate pub --host gate.example -p 8883 --ca-file ca.pem -u alice --password-file alice.pw plant/x < body.json",
+    "mqgate pub --host gateway.example -p 8883 --ca-file ca.pem -u alice --password-file alice.pw plant/x < body.json",
 )
 @click.command(cls=Connecting)
 @click.argument("words", metavar="TOPIC [PAYLOAD]", nargs=-1)

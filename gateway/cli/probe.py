@@ -19,7 +19,7 @@ from gateway.net.device import Device
 
 @examples(
     "mqgate probe",
-    "mqgate probe --host gate.example -p 8883 --tls -u alice --password-file alice.pw",
+    "mqgate probe --host gateway.example -p 8883 --tls -u alice --password-file alice.pw",
 )
 @click.command(cls=Connecting)
 @click.option("-t", "--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")

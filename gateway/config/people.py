@@ -36,7 +36,7 @@ class Oidc(Web):
     )
     client_secret: SecretStr | None = Field(default=None, description="From the environment only.")
     gateway_url: str = Field(
-        description="How browsers reach the admin port, as https://gate.example:9160. At the provider "
+        description="How browsers reach the admin port, as https://gateway.example:9160. At the provider "
         "`GATEWAY_URL/api/v1/sign-in/answer` is the redirect address.",
     )
     scopes: list[str] = Field(default=["openid", "profile"], description="What is asked for.")
@@ -57,7 +57,7 @@ class Oidc(Web):
         yield from unfit
         place = urlsplit("" if unfit else self.gateway_url)
         if place.path.strip("/") or place.query or place.fragment:
-            yield Wrong(f"`{self.gateway_url}` has more than a host", "write it as https://gate.example:9160")
+            yield Wrong(f"`{self.gateway_url}` has more than a host", "write it as https://gateway.example:9160")
         if "openid" not in self.scopes:
             yield Wrong("without the scope `openid` a provider says nothing of who signs in", "add it to `scopes`")
 
