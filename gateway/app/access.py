@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +23,26 @@ from gateway.routing.acl import PUBLISH, SUBSCRIBE, Subject, Why
 
 def why_publish(settings: Settings, client_id: str, user: str, topic: str, listener: str = "") -> Why:
     """Whether the access list of the settings lets this client publish there, and which entry says so."""
-    return acl_of(settings).of(Subject(client_id, user, listener)).why(PUBLISH, topic)
+    why = acl_of(settings).of(Subject(client_id, user, listener)).why(PUBLISH, topic)
+    return _unless_given(settings, user, why)
 
 
 def why_subscribe(settings: Settings, client_id: str, user: str, filter_: str, listener: str = "") -> tuple[Why, bool]:
     """The same for a subscription, and whether its deliveries are checked one by one."""
     rights = acl_of(settings).of(Subject(client_id, user, listener))
-    return rights.why(SUBSCRIBE, filter_), rights.subscribe(filter_).check_deliveries
+    why = _unless_given(settings, user, rights.why(SUBSCRIBE, filter_))
+    return why, rights.subscribe(filter_).check_deliveries
+
+
+def _unless_given(settings: Settings, user: str, why: Why) -> Why:
+    """With what may decide where no entry does: a role, or what a login gives, which the settings do not have."""
+    security = settings.security
+    tokens = any(one.topics is not None or one.topics_claim is not None for _, one in security.issuers)
+    by = {"jwt": tokens, "managed": security.managed, "webhook": security.webhook is not None}
+    giving = " or ".join(name for name, gives in by.items() if gives)
+    if why.entry != -1 or not user or not giving:
+        return why
+    return replace(why, text=f"{why.text}, unless {giving} says otherwise of this user, as the running gateway knows")
 
 
 def how_users_are_known(settings: Settings) -> str:

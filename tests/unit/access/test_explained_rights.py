@@ -55,3 +55,26 @@ def test_for_programs(settings: Path) -> None:
     assert answer["access"] == {
         "allowed": True, "why": "entry 1 allows subscribe on plant/#", "deliveries_checked": True
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("acl", ["", "\n  acl: [{user: other, publish: [b]}]"])
+@pytest.mark.parametrize(("more", "giving"), [
+    ("managed: true", "managed"),
+    ("webhook: {url: 'http://127.0.0.1:8090/login'}", "webhook"),
+    ("jwt: {jwks_file: keys.json, topics_claim: mqtt}", "jwt"),
+])  # fmt: skip
+def test_where_the_list_says_nothing_what_a_login_gives_is_not_kept_quiet(
+    tmp_path: Path, acl: str, more: str, giving: str
+) -> None:
+    """The settings do not know it: only the running gateway does."""
+    settings, hint = tmp_path / "mqgate.yaml", f"unless {giving} says otherwise"
+    settings.write_text(f"security:\n  anonymous: false\n  {more}{acl}\n")
+    assert hint in explain(settings, "a/b", "--as", "alice").output
+    assert hint in explain(settings, "a/#", "--subscribe", "--as", "alice").output
+    assert hint not in explain(settings, "a/b").output  # nobody gives an anonymous client anything
+
+
+def test_an_entry_comes_before_what_a_login_gives(tmp_path: Path) -> None:
+    settings = tmp_path / "mqgate.yaml"
+    settings.write_text("security:\n  anonymous: false\n  managed: true\n  acl: [{user: alice, publish: ['a/#']}]\n")
+    assert "unless" not in explain(settings, "a/b", "--as", "alice").output
