@@ -36,7 +36,7 @@ from gateway.rules.parse import load_mappings
     "--password-file",
     type=click.File("rb"),
     help="File whose first line is the password, or the token, for --ask; "
-    "`-` is the standard input. Without it the password is asked for.",
+    "`-` is the standard input. Without it the password is asked for, or read from a pipe.",
 )
 @click.option(
     "--queues",
@@ -178,7 +178,9 @@ def _password(user: str | None, file: IO[bytes] | None) -> bytes:
         return b""
     if file is not None:
         return file.readline().rstrip(b"\r\n")
-    return str(click.prompt(f"Password of {user}", hide_input=True, err=True)).encode()
+    if sys.stdin.isatty():
+        return str(click.prompt(f"Password of {user}", hide_input=True, err=True)).encode()
+    return sys.stdin.buffer.readline().rstrip(b"\r\n")
 
 
 def _ask(settings: Settings, user: str, password: bytes) -> list[tuple[str, str, bool]]:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from gateway.cli.check import check
 from gateway.cli.mqsc import mqsc
+from gateway.cli.passwd import passwd
 from gateway.cli.run import run
 
 ONE = """
@@ -204,3 +205,13 @@ def test_objects_that_are_in_the_store_are_not_missed_by_check(tmp_path: Path) -
     made = CliRunner().invoke(mqsc, ["--data", str(tmp_path / "store")], input="DEFINE QLOCAL(A)\n")
     assert made.exit_code == 0, made.output
     assert CliRunner().invoke(check, [str(settings)]).output == "all is well: 1 file, 0 tests passed\n"
+
+
+def test_check_takes_the_password_of_whom_it_asks_for_from_a_pipe(tmp_path: Path) -> None:
+    """As `mqgate passwd` and `mqgate admin user` do: nobody is there to be asked, and nothing to be hidden."""
+    settings, users = tmp_path / "mqgate.yaml", tmp_path / "users"
+    settings.write_text("security: {anonymous: false, password_file: users}\n")
+    assert CliRunner().invoke(passwd, ["--pbkdf2", str(users), "alice"], input="wonder\n").exit_code == 0
+    done = CliRunner().invoke(check, [str(settings), "--ask", "alice"], input="wonder\n")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[0] == "password_file: lets in as alice"
