@@ -178,6 +178,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
                     Query(rate("mqgate_transform_errors_total", "route"), "not built"),
                     Query(rate("mqgate_dlq_messages_total", "route"), "dead-lettered"),
                     Query(rate("mqgate_messages_dropped_total", "route"), "dropped"),
+                    Query(rate("mqgate_messages_returned_total", "route"), "came back"),
                 ],
                 "cps",
                 "table",

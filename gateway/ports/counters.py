@@ -48,7 +48,7 @@ DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_
 HandshakeResult = Literal["full", "resumed", "failed"]
 SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared", "defect"]
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
-                     "session_full", "loop", "undelivered", "other"]  # fmt: skip
+                     "session_full", "undelivered", "other"]  # fmt: skip
 UnitKind = Literal["publication", "will", "session", "retained", "staged", "stored", "queue_message", "connection",
                    "subscription", "call"]  # fmt: skip
 """What is handled by itself, and may fail by itself: a record, a message, the end of a connection, a timer's call."""
@@ -225,6 +225,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("transform_errors", (ROUTE, _closed("reason", TransformReason)), "Messages a rule could not build."),
     _counter("messages_unrouted", (), "Publications that no rule matched."),
     _counter("messages_dropped", (ROUTE, _DROP), "Messages lost: the only counter of loss."),
+    _counter("messages_returned", (ROUTE,),
+             "Publications of this gateway's devices that came back from MQ: known, and not published again."),
     _gauge("messages_held", (ROUTE,), "Messages that wait because their queue refuses: neither put nor acknowledged."),
     _counter("dlq_messages", (ROUTE, _closed("reason", DeadLetterReason)), "Messages put on a dead-letter queue."),
     _counter("dlq_replayed", (ROUTE, RESULT), "Dead letters put back on their destination."),
@@ -317,7 +319,7 @@ class Counters:
     __slots__ = (
         "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "device_events",
         "dlq_messages", "dlq_replayed", "examples", "identity_requests", "log_events", "log_suppressed",
-        "messages_dropped", "messages_unrouted", "mq_backouts",
+        "messages_dropped", "messages_returned", "messages_unrouted", "mq_backouts",
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages",
         "mq_gone_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_logins",
@@ -356,6 +358,7 @@ class Counters:
         self.route_matched: dict[str, int] = _Counts()
         self.transform_errors: dict[tuple[str, TransformReason], int] = _Counts()
         self.messages_dropped: dict[tuple[str, DropReason], int] = _Counts()
+        self.messages_returned: dict[str, int] = _Counts()
         self.dlq_messages: dict[tuple[str, DeadLetterReason], int] = _Counts()
         self.dlq_replayed: dict[tuple[str, Result], int] = _Counts()
         self.set_aside: dict[tuple[UnitKind, Result], int] = _Counts()

@@ -43,7 +43,9 @@ to_mq:
   - {name: numbers, topic: "numbers/#", queue: MQGATE.DEFAULT, payload: {format: json, schema: number.json}}
   - {name: texts, topic: "texts/#", queue: MQGATE.DEFAULT, payload: {format: string, ccsid: 1208}}
   - {name: named, topic: "named/{x}", queue: "N.{x}", allowed_queues: ["N.*"]}
+  - {name: shared, topic: "shared/{x}", mq_topic: "shared/{x}"}
 to_mqtt:
+  - {name: back, mq_topic: "shared/#"}
   - {name: commands, queue: COMMANDS, topic: "plant/cmd"}
 unmatched: dead_letter
 """
@@ -191,6 +193,7 @@ def all_versions(gateway: Running) -> None:
                 each.publish(f"plant/q{qos}/temperature", b"21.5", qos)
                 each.publish("plant/lima/temperature", b"21.5", qos)
             each.publish("plant/kept", b"1", 1, retain=True)
+            each.publish("shared/a", b"1", 1)
             each._socket.sendall(b"\xc0\x00")  # PINGREQ
     call(gateway, "POST", "/queues/COMMANDS/messages", {"text": "open"})
     assert {listens.receive()[0] for _ in range(2)}

@@ -256,7 +256,7 @@ class Handover:
             known = self.repeated.find(source.rules, stored.md, stored.data)
             rule, made = self._made(source, rule, stored) if known is None else (rule, known.made)
             if made.gateway and made.gateway == self.gateway:
-                counters.messages_dropped[rule.name, "loop"] += 1
+                counters.messages_returned[rule.name] += 1
             elif self._is_passed_on(source, rule.name, stored, made):
                 pass
             elif known is None:
