@@ -1,5 +1,5 @@
-"""What a client sends and how it reads a server: for probe, demo and tests. PUBLISH and acknowledgements are in
-`writer`."""
+"""What a client sends, and a reader for what a server sends: for probe, demo and tests. PUBLISH and acknowledgements
+are in `writer`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PINGREQ_BYTES = bytes((PINGREQ << 4, 0))
 
 
 def server_reader(version: int) -> Reader:
-    """A reader for the packets of a server, for a client that connected with `version`."""
+    """A reader for the packets of a server, for a client that has connected with `version`."""
     return Reader(MAX_REMAINING_LENGTH + 5, version, FROM_SERVER)
 
 
@@ -39,7 +39,7 @@ def connect(
 
 
 def encode_connect(connect: Connect) -> bytes:
-    """CONNECT of any version."""
+    """A CONNECT of any version."""
     will = connect.will
     parts = [encode_string(connect.protocol_name), bytes((connect.version, _flags(connect)))]
     parts.append(encode_u16(connect.keep_alive))
@@ -71,7 +71,7 @@ def _will(version: int, will: Will) -> list[bytes]:
 
 
 def encode_subscribe(version: int, subscribe: Subscribe) -> bytes:
-    """SUBSCRIBE; options beyond the QoS exist in 5.0 only."""
+    """A SUBSCRIBE; options other than the QoS exist in 5.0 only."""
     body = encode_u16(subscribe.packet_id)
     if version == V5:
         body += encode_properties(subscribe.properties)
@@ -88,7 +88,7 @@ def _options(version: int, subscription: Subscription) -> int:
 
 
 def encode_unsubscribe(version: int, unsubscribe: Unsubscribe) -> bytes:
-    """UNSUBSCRIBE."""
+    """An UNSUBSCRIBE."""
     body = encode_u16(unsubscribe.packet_id)
     if version == V5:
         body += encode_properties(unsubscribe.properties)

@@ -1,4 +1,5 @@
-"""CONNECT to a record, in every version: name and level, flags, payload. Raises ProtocolError and nothing else."""
+"""Decodes CONNECT of every version into a record: name and level, flags, payload. Raises ProtocolError and nothing
+else."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ def protocol_version(body: bytes) -> tuple[str, int, int]:
 
 
 def check_version(name: str, level: int) -> None:
-    """Name and level belong together: MQIsdp 3, MQTT 4, MQTT 5."""
+    """Check that name and level belong together: MQIsdp 3, MQTT 4 or MQTT 5. Raises ProtocolError if they do not."""
     if (name, level) not in {("MQIsdp", V31), ("MQTT", V311), ("MQTT", V5)}:  # [MQTT-3.1.2-1] [MQTT-3.1.2-2]
-        text = f"protocol {name[:20]!r} level {level} is not spoken here: use MQIsdp 3, MQTT 4 or MQTT 5"
+        text = f"protocol {name[:20]!r} level {level} is not supported: use MQIsdp 3, MQTT 4 or MQTT 5"
         raise ProtocolError(text, reasons.UNSUPPORTED_PROTOCOL_VERSION)
 
 
 def decode_connect(first: int, body: bytes) -> Connect:
-    """CONNECT of any version."""
+    """Decode a CONNECT of any version."""
     name, version, offset = protocol_version(body)
     check_version(name, version)
-    if version != V31 and first & 0x0F:  # MQIsdp does not use them. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
+    if version != V31 and first & 0x0F:  # MQIsdp does not use these bits. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
         raise flags_error(first)
     flags, offset = decode_u8(body, offset)
     _check_connect_flags(flags, version)
@@ -38,12 +39,12 @@ def decode_connect(first: int, body: bytes) -> Connect:
 
 
 def flags_error(first: int) -> MalformedPacket:
-    """The flags of a CONNECT are not those that the specification gives it."""
+    """The error for a CONNECT whose flags are not those that the specification gives it."""
     return MalformedPacket(f"CONNECT begins with 0x{first:02X}: send 0x10")
 
 
 def layout(body: bytes, offset: int) -> int:
-    """The version whose layout a CONNECT of an unknown level has after its level: its refusal is written in that
+    """The version whose layout a CONNECT of an unknown level follows after its level; the refusal is written in that
     version."""
     for version in (V311, V5):
         try:
@@ -57,7 +58,7 @@ def layout(body: bytes, offset: int) -> int:
 
 
 def _payload(head: tuple[str, int, int, int], body: bytes, offset: int) -> Connect:
-    """Properties and the fields that the flags announce, in their order [MQTT-3.1.3-1]."""
+    """Decode the properties and the fields that the flags announce, in their order [MQTT-3.1.3-1]."""
     name, version, flags, keep_alive = head
     properties, offset = body_properties(body, offset, CONNECT, version, from_server=False)
     client_id, offset = _name(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
@@ -84,11 +85,11 @@ def _check_connect_flags(flags: int, version: int) -> None:
     if not flags & 0x04 and flags & 0x38:  # [MQTT-3.1.2-11] [MQTT3-3.1.2-13] [MQTT5-3.1.2-13] [MQTT3-3.1.2-15]
         raise MalformedPacket("will QoS or will retain without a will: set the will flag or send 0")
     if version == V311 and flags & 0xC0 == 0x40:  # [MQTT3-3.1.2-22]
-        raise MalformedPacket("a password without a user name: MQTT 3.1.1 wants both")
+        raise MalformedPacket("a password without a user name: MQTT 3.1.1 requires both")
 
 
 def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | None, int]:
-    """The fields of the will, all of them or none [MQTT-3.1.2-9]."""
+    """Decode the fields of the will, of which there are all or none [MQTT-3.1.2-9]."""
     if not flags & 0x04:
         return None, offset
     block = b""
@@ -97,17 +98,17 @@ def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | No
     topic, offset = decode_string(body, offset)  # [MQTT3-3.1.3-10] [MQTT5-3.1.3-11]
     problem = name_error(topic)
     if problem:
-        raise MalformedPacket(f"will topic: {problem}")  # 0x90 is for names that are well formed and not accepted
+        raise MalformedPacket(f"will topic: {problem}")  # 0x90 is for names that are well-formed but not accepted
     payload, offset = decode_binary(body, offset)
     properties = props.decode(block, props.WILL)
     return Will(topic, payload, flags >> 3 & 3, bool(flags & 0x20), properties, block), offset
 
 
 def _credentials(body: bytes, offset: int, flags: int, version: int) -> tuple[str | None, bytes | None, int]:
-    """User name and password, present exactly if their flags are set [MQTT3-3.1.2-18] [MQTT3-3.1.2-19] [MQTT3-3.1.2-20]
-    [MQTT3-3.1.2-21] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17] [MQTT5-3.1.2-18] [MQTT5-3.1.2-19]."""
+    """Decode user name and password, each present exactly if its flag is set [MQTT3-3.1.2-18] [MQTT3-3.1.2-19]
+    [MQTT3-3.1.2-20] [MQTT3-3.1.2-21] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17] [MQTT5-3.1.2-18] [MQTT5-3.1.2-19]."""
     username = password = None
-    # MQTT 3.1, section 3.1: the length takes precedence over the flags; a string that is announced may be missing.
+    # MQTT 3.1, section 3.1: the length takes precedence over the flags; an announced string may be missing.
     if flags & 0x80 and not (version == V31 and offset == len(body)):
         username, offset = _name(body, offset)  # [MQTT3-3.1.3-11] [MQTT-3.1.3-12]
     if flags & 0x40 and not (version == V31 and offset == len(body)):

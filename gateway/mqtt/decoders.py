@@ -1,6 +1,7 @@
-"""Bodies of the rare packets to records: one function a packet type, `(first_byte, body, version) -> packet`.
+"""Decodes the bodies of the rare packets into records: one function per packet type, `(first_byte, body, version) ->
+packet`.
 They raise ProtocolError (or MalformedPacket) and nothing else. The reader finds frames and decodes PUBLISH and plain
-acknowledgements itself; which first bytes are acceptable is one table per version and side here.
+acknowledgements itself. Which first bytes are acceptable is written here, in one table per version and side.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ NAMES = {
 }  # fmt: skip
 
 RARE, ACK, PUBLISH_0, PUBLISH_12 = range(4)
-"""What the reader does with a frame by its first byte: ask `decode_rare`, or one of its three fast paths."""
+"""What the reader does with a frame, by its first byte: call `decode_rare`, or take one of its three fast paths."""
 
 
 def property_block(body: bytes, offset: int) -> tuple[bytes, int]:
@@ -79,7 +80,7 @@ def body_properties(
 
 
 def check_whole(body: bytes, offset: int, packet_type: int) -> None:
-    """ProtocolError if bytes follow the end of the packet."""
+    """Raise MalformedPacket if bytes follow the end of the packet."""
     if offset != len(body):
         raise MalformedPacket(
             f"{len(body) - offset} bytes follow the end of {NAMES[packet_type]}: its length is too large"
@@ -111,7 +112,8 @@ def _decode_connack(first: int, body: bytes, version: int) -> Packet:
 
 
 def _decode_ack(first: int, body: bytes, version: int) -> Packet:
-    """An acknowledgement with a reason, or a malformed one: the reader decodes those of two bytes."""
+    """Decode an acknowledgement with a reason, or refuse a malformed one. The reader decodes those of two bytes
+    itself."""
     packet_type = first >> 4
     packet_id = _packet_id(body)
     if version != V5:
@@ -119,7 +121,7 @@ def _decode_ack(first: int, body: bytes, version: int) -> Packet:
     if len(body) == 2:
         return first, packet_id, 0, b""
     reason = body[2]
-    # 0x95 is not in the table of PUBACK and PUBREC, but what brokers say of a payload that is too long for them.
+    # 0x95 is not in the table of PUBACK and PUBREC, but brokers answer it to a payload that is too long for them.
     known = reasons.VALID[packet_type] | ({reasons.PACKET_TOO_LARGE} if packet_type in {PUBACK, PUBREC} else set())
     if reason not in known:
         raise MalformedPacket(f"{NAMES[packet_type]} may not carry {reasons.name(reason)}")
@@ -195,7 +197,7 @@ def _decode_ping(first: int, body: bytes, _version: int) -> Packet:
 
 
 def _reason_and_properties(first: int, body: bytes, *, from_server: bool) -> tuple[int, Properties]:
-    """The common body of DISCONNECT and AUTH in 5.0: both parts may be missing."""
+    """Decode the body that DISCONNECT and AUTH have in common in 5.0; both parts may be missing."""
     packet_type = first >> 4
     if not body:
         return 0, {}
@@ -226,7 +228,7 @@ def _decode_auth(first: int, body: bytes, _version: int) -> Packet:
 
 
 def _decode_short_publish(_first: int, body: bytes, _version: int) -> Packet:
-    """A PUBLISH too short to be one: the reader decodes all others."""
+    """Refuse a PUBLISH that is too short to be one. The reader decodes all others."""
     raise MalformedPacket(f"a PUBLISH with {len(body)} bytes after its header has no room for a topic")
 
 
@@ -250,7 +252,7 @@ _BOTH: dict[int, Decoder] = {
 
 @dataclass(slots=True)
 class Grammar:
-    """What one side may send in one version."""
+    """What one side may send in one version, and how it is decoded."""
 
     decoders: dict[int, Decoder]
     """By packet type."""
@@ -290,7 +292,8 @@ def _publish_refusal(flags: int, version: int) -> Refusal | None:
 
 
 def _refusal_in_31(packet_type: int, flags: int) -> Refusal | None:
-    """MQIsdp resends PUBREL, SUBSCRIBE, UNSUBSCRIBE with DUP; all other bits are unused, QoS 3 stays reserved."""
+    """Only PUBREL, SUBSCRIBE and UNSUBSCRIBE use bits of their first byte here, as MQIsdp resends them with DUP; QoS 3
+    stays reserved. All other bits are unused."""
     if packet_type in {PUBREL, SUBSCRIBE, UNSUBSCRIBE} and flags & 6 == 6:
         return Refusal(MalformedPacket, f"{NAMES[packet_type]} with QoS 3: send QoS 1")
     return None
@@ -333,7 +336,7 @@ FROM_CLIENT: Grammars = {
     V311: _grammar(_CLIENT, V311),
     V5: _grammar(_CLIENT | _AUTH, V5),
 }
-"""What clients send, by version, after their CONNECT."""
+"""What clients send after their CONNECT, by version."""
 
 FROM_SERVER: Grammars = {
     V31: _grammar(_SERVER, V31),
@@ -344,5 +347,5 @@ FROM_SERVER: Grammars = {
 
 
 def decode_rare(grammar: Grammar, first: int, body: bytes, version: int) -> Packet:
-    """Any packet by its whole body."""
+    """Decode any packet, given its whole body."""
     return grammar.decoders[first >> 4](first, body, version)

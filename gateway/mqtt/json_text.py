@@ -1,4 +1,4 @@
-"""JSON text as peers send it, read strictly: what is not JSON by RFC 8259 is not taken for it."""
+"""Reads JSON text that peers send, strictly: what is not JSON by RFC 8259 is refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from msgspec import DecodeError
 from msgspec.json import Decoder
 
 DECODE = Decoder().decode
-"""Reads text in UTF-8, as `read_json` does first of all."""
+"""Decodes UTF-8 text, which `read_json` tries first."""
 
 
 def read_json(raw: bytes) -> object:
-    """The document; of a name that stands twice the last value, and integers of any length as they are. A byte order
-    mark is skipped, and UTF-16 and UTF-32 are read too. ValueError: not JSON, or text or a number that could not be
-    written again: half of a surrogate pair (RFC 8259 8.2), 1e999. RecursionError: nested too deeply."""
+    """The document that the bytes hold. If a name occurs twice in an object, its last value counts; integers may have
+    any length. A byte order mark is skipped, and UTF-16 and UTF-32 are read too. Raises ValueError if the bytes are not
+    JSON, or hold text or a number that could not be written again, as half of a surrogate pair (RFC 8259 8.2) or 1e999;
+    RecursionError if they are nested too deeply."""
     try:
         return DECODE(raw)
     except (DecodeError, UnicodeDecodeError) as error:
@@ -26,13 +27,13 @@ def read_json(raw: bytes) -> object:
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object from where others may put what they like. ValueError: it is none."""
+    """The JSON object in bytes from an untrusted source. Raises ValueError if they hold anything else."""
     try:
         found = read_json(raw)
     except RecursionError as error:
         raise ValueError(str(error)) from None
     if not isinstance(found, dict):
-        raise ValueError("no JSON object")  # noqa: TRY004 -- as whatever else is none
+        raise ValueError("no JSON object")  # noqa: TRY004 -- callers catch one error for all that is not an object
     return found
 
 

@@ -1,5 +1,5 @@
-"""Packet types. The frequent ones are tuples that begin with the first byte of the fixed header; the rare ones are
-`(first_byte, record)` with a slots dataclass. `packet[0] >> 4` is the packet type in every case.
+"""The packet types. Frequent packets are tuples that begin with the first byte of the fixed header; rare ones are
+`(first_byte, record)`, where the record is a slots dataclass. `packet[0] >> 4` is the packet type in every case.
 
 PUBLISH     (first_byte, topic, packet_id, properties, payload)   topic and properties as they are on the wire (bytes);
                                                                   packet_id 0 at QoS 0; properties b"" before 5.0
@@ -17,7 +17,7 @@ CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15
 
 V31, V311, V5 = 3, 4, 5
-"""Protocol levels as they stand in CONNECT."""
+"""Protocol levels as CONNECT gives them."""
 
 PropertyValue = int | str | bytes | list[int] | list[tuple[str, str]]
 Properties = dict[int, PropertyValue]
@@ -29,7 +29,7 @@ Ack = tuple[int, int, int, bytes]
 
 @dataclass(slots=True)
 class Will:
-    """The will as CONNECT carries it; the payload as raw bytes."""
+    """The will that CONNECT carries, with its payload as raw bytes."""
 
     topic: str
     payload: bytes
@@ -41,7 +41,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """CONNECT of any version."""
+    """A CONNECT of any version."""
 
     protocol_name: str
     version: int
@@ -56,7 +56,7 @@ class Connect:
 
 @dataclass(slots=True)
 class Connack:
-    """CONNACK; `reason` is the return code in 3.x."""
+    """A CONNACK; `reason` is the return code in 3.x."""
 
     session_present: bool
     reason: int
@@ -65,7 +65,7 @@ class Connack:
 
 @dataclass(slots=True)
 class Subscription:
-    """One filter of a SUBSCRIBE with its options byte taken apart."""
+    """One filter of a SUBSCRIBE, with its options byte taken apart."""
 
     filter: str
     qos: int
@@ -76,7 +76,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class Subscribe:
-    """SUBSCRIBE."""
+    """A SUBSCRIBE."""
 
     packet_id: int
     subscriptions: list[Subscription]
@@ -85,7 +85,7 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Suback:
-    """SUBACK (and, with `reasons` empty in 3.x, UNSUBACK)."""
+    """A SUBACK, or an UNSUBACK, whose `reasons` are empty in 3.x."""
 
     packet_id: int
     reasons: list[int]
@@ -94,7 +94,7 @@ class Suback:
 
 @dataclass(slots=True)
 class Unsubscribe:
-    """UNSUBSCRIBE."""
+    """An UNSUBSCRIBE."""
 
     packet_id: int
     filters: list[str]
@@ -103,7 +103,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class Disconnect:
-    """DISCONNECT."""
+    """A DISCONNECT."""
 
     reason: int = 0
     properties: Properties = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Disconnect:
 
 @dataclass(slots=True)
 class Auth:
-    """AUTH (5.0)."""
+    """An AUTH (5.0)."""
 
     reason: int = 0
     properties: Properties = field(default_factory=dict)

@@ -22,7 +22,7 @@ def encode_varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
     if value > MAX_REMAINING_LENGTH:
-        raise ValueError(f"{value} does not fit a variable byte integer: the most is {MAX_REMAINING_LENGTH}")
+        raise ValueError(f"{value} does not fit into a variable byte integer: the maximum is {MAX_REMAINING_LENGTH}")
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -47,7 +47,7 @@ def decode_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 def _unfinished_varint(shift: int) -> str:
     if shift == 28:
-        return "a variable byte integer has a fifth byte: four are the most"
+        return "a variable byte integer has a fifth byte: send four at most"
     return "the packet ends inside a variable byte integer: send all of it"
 
 
@@ -77,19 +77,21 @@ def decode_binary(data: bytes, offset: int) -> tuple[bytes, int]:
     length, offset = decode_u16(data, offset)
     end = offset + length
     if end > len(data):
-        raise MalformedPacket(f"a string or binary field announces {length} bytes, the packet has {len(data) - offset}")
+        raise MalformedPacket(
+            f"a string or binary field announces {length} bytes, but the packet has {len(data) - offset} left"
+        )
     return data[offset:end], end
 
 
 def decode_string(data: bytes, offset: int) -> tuple[str, int]:
-    """A UTF-8 string with its length before it."""
+    """Decode a UTF-8 string that follows its length."""
     raw, offset = decode_binary(data, offset)
     return decode_text(raw), offset
 
 
 def decode_text(raw: bytes) -> str:
-    """UTF-8 without surrogates and without U+0000; a byte order mark is an ordinary character. [MQTT-1.5.3-3]
-    [MQTT-1.5.4-3]"""
+    """The text of UTF-8 bytes without surrogates and without U+0000; a byte order mark is an ordinary character.
+    [MQTT-1.5.3-3] [MQTT-1.5.4-3]"""
     try:
         text = raw.decode()  # Python's decoder refuses surrogates and overlong forms. [MQTT-1.5.3-1] [MQTT-1.5.4-1]
     except UnicodeDecodeError as error:
@@ -105,8 +107,8 @@ _UNPRINTABLE = re.compile(
 
 
 def has_control(text: str) -> bool:
-    """Whether a name contains control characters or non-characters. MQTT lets a server refuse them (1.5.3, 1.5.4): they
-    are refused in names only (topics, filters, clients, users), where they would spoil logs and MQ names."""
+    """Whether a name contains control characters or non-characters. MQTT lets a server refuse them (1.5.3, 1.5.4); here
+    only names (of topics, filters, clients and users) may not have them, because they would spoil logs and MQ names."""
     return _UNPRINTABLE.search(text) is not None
 
 
@@ -135,12 +137,14 @@ def encode_u32(value: int) -> bytes:
 def encode_binary(value: bytes) -> bytes:
     """Two bytes of length, then the bytes."""
     if len(value) > MAX_STRING_BYTES:
-        raise ValueError(f"{len(value)} bytes do not fit a string or binary field: the most is {MAX_STRING_BYTES}")
+        raise ValueError(
+            f"{len(value)} bytes do not fit into a string or binary field: the maximum is {MAX_STRING_BYTES}"
+        )
     return _U16.pack(len(value)) + value
 
 
 def encode_string(text: str) -> bytes:
-    """A UTF-8 string with its length before it."""
+    """A UTF-8 string after its length."""
     return encode_binary(text.encode())
 
 
@@ -150,5 +154,5 @@ def encode_pair(pair: tuple[str, str]) -> bytes:
 
 
 def encode_block(block: bytes) -> bytes:
-    """A property block with its length before it."""
+    """A property block after its length."""
     return encode_varint(len(block)) + block

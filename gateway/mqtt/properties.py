@@ -42,13 +42,14 @@ WILL = 0
 """The packet type of will properties, which are part of CONNECT."""
 
 MAX_USER_PROPERTIES = 1000
-"""More in one packet are refused: decoded they take far more memory than on the wire."""
+"""A packet with more is refused: decoded they take far more memory than on the wire."""
 MAX_PASSED_OVER = 5000
-"""User properties of a CONNECT, whose sender nobody knows yet: those above the limit are passed over, up to this."""
+"""As nobody knows yet who sent a CONNECT, its user properties beyond the limit are ignored up to this number, and only
+then refused."""
 
 
 class PropertyType(NamedTuple):
-    """How a value is written on the wire."""
+    """How values of a type are called, read and written."""
 
     name: str
     decode: Callable[[bytes, int], tuple[Any, int]]
@@ -127,13 +128,13 @@ _WRONG_SIDE = {
     (_D, False): SERVER_REFERENCE,
     (_D, True): SESSION_EXPIRY_INTERVAL,  # [MQTT-3.14.2-2]
 }
-"""Properties a packet may carry, but not from this side (packet type, from the server)."""
+"""Properties that a packet type may carry, but not from this side: `(packet type, from the server)`."""
 
 
 def decode(
     block: bytes, packet_type: int, *, from_server: bool = False, max_user_properties: int = MAX_USER_PROPERTIES
 ) -> Properties:
-    """The properties of a block, validated. Order of user properties is kept. [MQTT-3.3.2-18]"""
+    """The properties of a block, validated; user properties keep their order [MQTT-3.3.2-18]. Raises ProtocolError."""
     properties: Properties = {}
     offset, end, users = 0, len(block), 0
     while offset < end:
@@ -143,13 +144,13 @@ def decode(
         if identifier == USER_PROPERTY:
             users += 1
             if max_user_properties < users <= MAX_PASSED_OVER and packet_type == packets.CONNECT:
-                continue  # well formed, and not used: nothing of them is kept
+                continue  # it is well-formed, but not used: none of it is kept
             if users > max_user_properties:
                 raise ProtocolError(
                     f"more than {max_user_properties} user properties: send fewer", reasons.QUOTA_EXCEEDED
                 )
         elif identifier in properties and not (definition.repeatable and from_server):
-            raise ProtocolError(f"{definition.name} stands twice: send it once")
+            raise ProtocolError(f"{definition.name} occurs twice: send it once")
         else:
             _check_value(identifier, value)
         _store(properties, definition, value)
@@ -158,13 +159,15 @@ def decode(
 
 
 def decode_publish(block: bytes) -> Properties:
-    """The properties of a PUBLISH from a client. The reader only delimits it; sessions cache by block."""
+    """The properties of a PUBLISH from a client. The reader only cuts the block out; sessions cache the result by
+    block."""
     return decode(block, packets.PUBLISH)
 
 
 def separate(block: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
-    """A valid block of a PUBLISH without its user properties and expiry, and the user properties as they are on the
-    wire; None with a property that is a message's own (Response Topic, Correlation Data, Topic Alias)."""
+    """Split a valid block of a PUBLISH: the rest without user properties and expiry, and the user properties as they
+    are on the wire. None if the block has a property that belongs to one message only (Response Topic, Correlation
+    Data, Topic Alias)."""
     rest, users, offset, end = b"", [], 0, len(block)
     while offset < end:
         identifier, begin = block[offset], offset
@@ -191,7 +194,7 @@ def _definition(block: bytes, offset: int, packet_type: int) -> tuple[PropertyDe
     if definition is None:
         raise MalformedPacket(f"there is no property 0x{identifier:02X}")
     if packet_type not in definition.packets:
-        raise MalformedPacket(f"{definition.name} may not stand in this packet")
+        raise MalformedPacket(f"{definition.name} may not occur in this packet: leave it out")
     return definition, offset
 
 
@@ -204,7 +207,7 @@ def _store(properties: Properties, definition: PropertyDefinition, value: Any) -
 
 
 def _check_value(identifier: int, value: PropertyValue) -> None:
-    """Values the specification calls a Protocol Error one by one."""
+    """Refuse the values that the specification calls a Protocol Error, property by property."""
     if identifier in _FLAGS and value not in (0, 1):
         raise ProtocolError(f"{DEFINITIONS[identifier].name} is {value!r}: only 0 and 1 are defined")
     if identifier in _NOT_ZERO and value == 0:
@@ -218,22 +221,22 @@ def _check_value(identifier: int, value: PropertyValue) -> None:
 
 
 def _check_together(properties: Properties, packet_type: int, from_server: bool) -> None:
-    """Rules over the whole block."""
+    """Check the rules that concern several properties, or the side that sends them."""
     wrong = _WRONG_SIDE.get((packet_type, from_server))
     if wrong is not None and wrong in properties:
-        raise ProtocolError(f"{DEFINITIONS[wrong].name} may not be sent by this side")
+        raise ProtocolError(f"{DEFINITIONS[wrong].name} may not be sent by this side: leave it out")
     if AUTHENTICATION_DATA in properties and AUTHENTICATION_METHOD not in properties:
         raise ProtocolError("Authentication Data without Authentication Method: send both or neither")
 
 
 def number(properties: Properties, identifier: int, default: int = 0) -> int:
-    """An integer property, or what holds without it."""
+    """An integer property, or the default if it is absent."""
     value = properties.get(identifier, default)
     return value if isinstance(value, int) else default
 
 
 def encode(properties: Properties) -> bytes:
-    """The block for these properties, in the order of the dict; user properties in theirs."""
+    """The block for these properties, in the order of the dict; user properties keep their own order."""
     return b"".join(_encode_one(DEFINITIONS[identifier], value) for identifier, value in properties.items())
 
 

@@ -1,8 +1,8 @@
-"""Chunks of bytes to packets, a whole chunk at a time.
+"""Splits chunks of bytes into packets, a whole chunk at a time.
 
-PUBLISH and acknowledgements without a reason are decoded in one loop over an offset; all else goes through
-`decoders`. Topics and the properties of a PUBLISH are only cut out here: sessions check them once per distinct
-value (`topics.topic_name_error`, `properties.decode_publish`). Nothing is raised: see `Reader.error`.
+PUBLISH and acknowledgements without a reason are decoded in one loop over an offset; everything else goes through
+`decoders`. Topics and the properties of a PUBLISH are only cut out here: sessions check them once per distinct value
+(`topics.topic_name_error`, `properties.decode_publish`). Nothing is raised: see `Reader.error`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ _OTHER_PROTOCOLS = (
     (b"\x16\x03", "TLS", "tls"), (b"GET ", "HTTP or WebSocket", "websocket"), (b"PROXY ", "PROXY", "proxy_protocol"),
     (b"\r\n\r\n\0\r\nQUIT\n", "PROXY", "proxy_protocol"),
 )  # fmt: skip
-"""What comes to the wrong port most often: how it begins, what it is, and the setting of listeners for it."""
+"""What most often comes to the wrong port: how it begins, what it is, and the listener setting that it needs."""
 _FIRST = CONNECT << 4
 
 
 class Reader:
-    """One connection's bytes to packets.
+    """Turns the bytes of one connection into packets.
 
     `error` is set at the first violation, with the MQTT 5 reason code to close with; packets before it are returned and
-    nothing after it is read. `version` is 0 until a CONNECT was read (also a refused one, so that the refusal can be
-    written in the client's version). A reader for a client's side is made with its version and FROM_SERVER.
+    nothing after it is read. `version` is 0 until a CONNECT has been read (even one that is refused, so that the
+    refusal can be written in the client's version). A reader for a client's side is made with its version and
+    FROM_SERVER.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class Reader:
         self.max_packet = max_packet
         self.max_user_properties = max_user_properties
         self.max_filters = max_filters
-        """Of one SUBSCRIBE or UNSUBSCRIBE."""
+        """The most filters that one SUBSCRIBE or UNSUBSCRIBE may have."""
         self.version = version
         self.error: ProtocolError | None = None
         self._grammars = grammars
@@ -90,8 +91,8 @@ class Reader:
         return packets
 
     def first(self, chunk: bytes) -> tuple[Packet | None, bytes]:
-        """CONNECT, once it is whole, and what came behind it, as it is. None: it is not whole; or it is none, see
-        `error`."""
+        """The CONNECT, once it is complete, and the bytes that follow it. None: it is not complete yet, or the packet
+        is not a valid CONNECT (see `error`)."""
         packets: list[Packet] = []
         data = chunk if self.held is None else self.joined(chunk)
         if self.error is not None:
@@ -108,8 +109,8 @@ class Reader:
         return None, b""
 
     def packet(self, data: bytes, offset: int) -> tuple[Packet | None, int]:
-        """The packet at `offset`, and where it ends. None: it is not complete, and held from now on; or it is one that
-        nobody may send, see `error`."""
+        """The packet at `offset`, and where it ends. None: it is incomplete and held from now on, or it may not be sent
+        (see `error`)."""
         packets: list[Packet] = []
         stop = offset
         try:
@@ -128,7 +129,7 @@ class Reader:
         return None, len(data)
 
     def joined(self, chunk: bytes) -> bytes:
-        """What was held, and this chunk; empty while the packet is still incomplete."""
+        """What was held, together with this chunk; empty while the packet is still incomplete."""
         held = self.held or bytearray()
         if len(chunk) < self._missing:
             held += chunk
@@ -138,7 +139,7 @@ class Reader:
         return b"".join((held, chunk))
 
     def _decode_connect(self, data: bytes, packets: list[Packet]) -> int:
-        """The first packet is CONNECT [MQTT-3.1.0-1]; returns where it ends, 0 if it is not whole."""
+        """Decode the first packet, which is CONNECT [MQTT-3.1.0-1]; returns where it ends, or 0 if it is incomplete."""
         if not data:
             return 0
         if data[0] != _FIRST:
@@ -146,21 +147,21 @@ class Reader:
         start, stop = self._bounds(data, 0)
         if stop == NEVER:
             if data[0] & 0x0F and not _has_flags_of_mqisdp(data):
-                self._missing = 1  # it is looked at again before it is whole
+                self._missing = 1  # check again with the next byte, before it is complete
             return 0
         body = data[start:stop]
         self._learn_version(body)
         connect = decode_connect(data[0], body)
         pairs = connect.properties.get(USER_PROPERTY)
         if isinstance(pairs, list):
-            del pairs[self.max_user_properties :]  # nobody asks for them
+            del pairs[self.max_user_properties :]  # they are not used
         if connect.will is not None:
             self._check_user_properties(connect.will.properties)
         packets.append((data[0], connect))
         return stop
 
     def _learn_version(self, body: bytes) -> None:
-        """Remember how to answer before anything else in the packet can be refused."""
+        """Note the version, so that the client can be answered in it before anything else in the packet is refused."""
         name, level, offset = protocol_version(body)
         if name == "MQIsdp":
             self.version = V31
@@ -169,7 +170,7 @@ class Reader:
         check_version(name, level)
 
     def _decode(self, data: bytes, packets: list[Packet], offset: int = 0) -> int:
-        """Decode whole frames from `offset`; returns where the incomplete one begins."""
+        """Decode whole frames from `offset` on; returns where the incomplete one begins."""
         kinds = self._grammars[self.version].kinds
         append, head, u16 = packets.append, _HEAD, _U16
         v5 = self.version == V5
@@ -199,7 +200,7 @@ class Reader:
                     break
                 body = mark = start + topic_length
                 packet_id = 1
-                if kind == PUBLISH_12:  # at QoS 0 there is none [MQTT-2.3.1-5] [MQTT-2.2.1-2]
+                if kind == PUBLISH_12:  # at QoS 0 there is no packet id [MQTT-2.3.1-5] [MQTT-2.2.1-2]
                     (packet_id,) = u16(data, mark)
                     body += 2
                 properties = b""
@@ -214,7 +215,8 @@ class Reader:
         return self._decode_rest(data, offset, packets)
 
     def _decode_rest(self, data: bytes, offset: int, packets: list[Packet]) -> int:
-        """The two or three bytes at the end that may be a packet, and the beginning of the next."""
+        """Decode what the loop leaves: the last two or three bytes, which may be a packet. Returns where the incomplete
+        one begins."""
         while offset < len(data):
             stop = self._decode_one(data, offset, packets)
             if stop == offset:
@@ -223,7 +225,8 @@ class Reader:
         return offset
 
     def _decode_one(self, data: bytes, offset: int, packets: list[Packet]) -> int:
-        """Decode the frame at `offset`, of any type and size; returns `offset` if it is not whole."""
+        """Decode the frame at `offset`, of any type and size; returns where it ends, or `offset` if it is
+        incomplete."""
         first = data[offset]
         grammar = self._grammars[self.version]
         refusal = grammar.refusals.get(first)
@@ -242,7 +245,8 @@ class Reader:
         return stop
 
     def _check_filters(self, first: int, body: bytes) -> None:
-        """Refuse more filters than are looked at, before any of them is made: most of them would be refused anyway."""
+        """Refuse a packet with more filters than are allowed before decoding any of them, as most would be refused
+        anyway."""
         count, offset = 0, 2
         if self.version == V5:
             length, offset = decode_varint(body, 2)
@@ -252,13 +256,15 @@ class Reader:
             offset += beside + (body[offset] << 8 | body[offset + 1])
             count += 1
             if count > self.max_filters:
-                text = f"more than {self.max_filters} filters in one packet: send several"
+                text = f"more than {self.max_filters} filters in one packet: send several packets"
                 raise ProtocolError(text, QUOTA_EXCEEDED)
 
     def _check_user_properties(self, properties: Properties) -> None:
         pairs = properties.get(USER_PROPERTY)
         if isinstance(pairs, list) and len(pairs) > self.max_user_properties:
-            text = f"{len(pairs)} user properties in one packet, {self.max_user_properties} are allowed: send fewer"
+            text = (
+                f"{len(pairs)} user properties in one packet, only {self.max_user_properties} are allowed: send fewer"
+            )
             raise ProtocolError(text, QUOTA_EXCEEDED)
 
     def _bounds_of_two(self, data: bytes, offset: int, low: int, high: int) -> tuple[int, int]:
@@ -286,19 +292,19 @@ class Reader:
                     return INCOMPLETE
                 return start, stop
         if shift == 28:
-            raise MalformedPacket("the remaining length has a fifth byte: four are the most")
+            raise MalformedPacket("the remaining length has a fifth byte: send four at most")
         self._missing = 1
         return INCOMPLETE
 
     def _too_large(self, size: int) -> PacketTooLarge:
         """The refusal of a packet by its header alone, whatever follows. [MQTT-3.2.2-15]"""
         return PacketTooLarge(
-            f"a packet of {size} bytes is announced, {self.max_packet} are allowed: send smaller ones"
+            f"a packet of {size} bytes is announced, but only {self.max_packet} are allowed: send smaller ones"
         )
 
 
 def _block(data: bytes, offset: int, stop: int) -> tuple[bytes, int]:
-    """The property block at `offset` of a packet that ends at `stop`, and what follows it."""
+    """The property block at `offset` of a packet that ends at `stop`, and the offset after it."""
     length = data[offset]
     offset += 1
     if length > 127:
@@ -309,8 +315,8 @@ def _block(data: bytes, offset: int, stop: int) -> tuple[bytes, int]:
 
 
 def _has_flags_of_mqisdp(data: bytes) -> bool:
-    """Whether a CONNECT that has flags, and is not whole, is known to be of MQIsdp, which alone does not use them; of
-    another it is refused as soon as that is known. [MQTT-2.2.2-2] [MQTT-2.1.3-1]"""
+    """Whether an incomplete CONNECT that has flags is known to be MQIsdp, the only protocol that does not use them.
+    Raises MalformedPacket as soon as it is known to be another. [MQTT-2.2.2-2] [MQTT-2.1.3-1]"""
     body = next((at for at, byte in enumerate(data[1:5], 2) if byte < 0x80), len(data))
     name = data[body : body + len(_MQISDP)]
     if not _MQISDP.startswith(name):
@@ -319,8 +325,8 @@ def _has_flags_of_mqisdp(data: bytes) -> bool:
 
 
 def _bare(error: ProtocolError) -> ProtocolError:
-    """The error without the way it came: that leads through frames back to the reader, a cycle that would keep what was
-    read until the collector comes."""
+    """The error without its causes and traceback, whose frames lead back to the reader: this cycle would keep what was
+    read until the garbage collector runs."""
     error.__cause__ = error.__context__ = error.__traceback__ = None
     return error
 
@@ -333,10 +339,12 @@ def _publish_error(length: int, *, is_short: bool) -> ProtocolError:
 
 
 def _refuse_beginning(data: bytes) -> None:
-    """Say what begins as no CONNECT does."""
+    """Refuse bytes that do not begin like a CONNECT, and say what they seem to be."""
     for beginning, spoken, setting in _OTHER_PROTOCOLS:
         if data.startswith(beginning):
-            raise ProtocolError(f"the client speaks {spoken}, which is for a listener with `{setting}`: this has none")
+            raise ProtocolError(
+                f"the client speaks {spoken}, which is for a listener with `{setting}`: this one has none"
+            )
     if data[0] >> 4 != CONNECT:
         name = NAMES.get(data[0] >> 4, "a reserved packet type")
         raise ProtocolError(f"the first packet is {name}: send CONNECT first")

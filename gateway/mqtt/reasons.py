@@ -1,4 +1,5 @@
-"""Reason codes: names, the packets that may carry them, the return codes of 3.x, and the code for an MQ reason."""
+"""Reason codes: their names, the packets that may carry them, the return codes of 3.x, and the code for an MQ
+reason."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ NAMES: dict[int, str] = {
 
 
 def name(reason: int) -> str:
-    """The specification's name, or the number for codes it does not know."""
+    """The name that the specification gives the reason, or its number if it is unknown."""
     return NAMES.get(reason) or f"reason 0x{reason:02X}"
 
 
@@ -188,5 +189,5 @@ _FROM_MQRC: dict[int, int] = {
 
 
 def reason_from_mqrc(mqrc: int) -> int:
-    """The code by which DISCONNECT tells a refusal of the queue manager."""
+    """The reason code with which DISCONNECT reports a refusal of the queue manager."""
     return _FROM_MQRC.get(mqrc, UNSPECIFIED_ERROR)

@@ -1,6 +1,6 @@
-"""Topic names and filters: validity, levels, shared subscriptions. Results are texts, None where all is well.
+"""Topic names and filters: validity, levels, shared subscriptions. Checks return a text, or None if all is well.
 
-Matching is the business of `gateway.routing`; nothing here is called per message (sessions keep the result per topic).
+Matching is done in `gateway.routing`; nothing here is called per message (sessions keep the result per topic).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from gateway.mqtt.primitives import MAX_STRING_BYTES, decode_text, has_control
 
 SHARE_PREFIX = "$share/"
 NOBODYS = ("$SYS/", SHARE_PREFIX)
-"""Topics on which no client may publish begin so: the broker's own, and names that nobody can subscribe to."""
+"""How topics begin on which no client may publish: the broker's own, and names that nobody can subscribe to."""
 
 
 def topic_name_error(topic: bytes, max_levels: int = 0) -> str | None:
@@ -64,7 +64,7 @@ def _wildcard_error(filter_: str) -> str | None:
 def _shared_error(filter_: str, max_levels: int) -> str | None:
     group, _, rest = filter_[len(SHARE_PREFIX) :].partition("/")
     if not group or "+" in group or "#" in group:  # [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        return "a shared subscription is $share/GROUP/FILTER, GROUP without /, + and #"
+        return "a shared subscription is $share/GROUP/FILTER, and GROUP may not contain /, + or #"
     if not rest:  # [MQTT-4.8.2-2]
         return "a shared subscription is $share/GROUP/FILTER: the filter is missing"
     return _size_error(rest, max_levels) or _wildcard_error(rest)

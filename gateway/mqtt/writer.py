@@ -1,4 +1,4 @@
-"""Packets to bytes: what a server sends. Batches where there are batches: acknowledgements and publications for many.
+"""Encodes the packets that a server sends; acknowledgements and publications for many in batches.
 
 Callers pass what fits the version (no properties before 5.0 reach the wire) and the receiver (its maximum packet size).
 """
@@ -33,17 +33,17 @@ DUP = 0x08
 
 
 def frame(first: int, body: bytes) -> bytes:
-    """A packet of this first byte and body."""
+    """A packet with this first byte and body."""
     return bytes((first,)) + encode_varint(len(body)) + body
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The property length, 0 where there are none [MQTT5-2.2.2-1], and the properties."""
+    """The property length, which is 0 if there are none [MQTT5-2.2.2-1], and the properties."""
     return encode_block(props.encode(properties)) if properties else b"\0"
 
 
 def encode_connack(version: int, connack: Connack) -> bytes:
-    """CONNACK. MQIsdp has no session present flag. [MQTT5-3.2.2-1]"""
+    """A CONNACK. MQIsdp has no session present flag. [MQTT5-3.2.2-1]"""
     present = connack.session_present and version != V31
     body = bytes((present, connack.reason))
     if version == V5:
@@ -86,7 +86,7 @@ class PublishTemplate:
         first = bytes((PUBLISH << 4 | qos << 1 | retain,))
         self.head = b"".join((first, encode_varint(rest), encode_u16(len(topic)), topic))
         self.size = len(self.head) + len(self.tail) + (2 if qos else 0)
-        """Bytes on the wire, for the receiver's maximum packet size. [MQTT5-3.1.2-24]"""
+        """Its length on the wire, to compare with the receiver's maximum packet size. [MQTT5-3.1.2-24]"""
 
     @property
     def whole(self) -> bytes:
