@@ -1,8 +1,8 @@
 """Access control: who may publish, subscribe and receive what.
 
-Entries are read from the top; the first that says something about an action decides, and what none mentions is denied.
-Within an entry denials go before permissions. A subscription is allowed when a permission covers its whole filter, or,
-with `partly`, when one overlaps it. Where a part of it is not permitted, what is delivered is checked message by
+Entries are read from the top; the first one that applies to an action decides, and an action to which none applies is
+denied. Within an entry denials go before permissions. A subscription is allowed if a permission covers its whole
+filter, or, with `partly`, if one overlaps it. Where a part of it is not permitted, deliveries are checked message by
 message (`Verdict.check_deliveries`).
 """
 
@@ -20,12 +20,12 @@ from gateway.routing.trie import FilterTrie
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 MAX_REMEMBERED, MAX_TOPIC = 32, 256
-"""Decisions cached for each client and direction, and the longest topic that is cached. Callers cache what is frequent;
-a client that makes up topics must not fill the memory."""
+"""How many decisions are cached for each client and direction, and the longest topic that is cached. Callers cache what
+is frequent; a client that invents topics must not fill the memory."""
 MAX_SUBJECTS = 2048
 MAX_COMMON, MAX_REMEMBERED_IN_COMMON = 64, 8192
-"""Sets of entries that name no client or user, whose subjects therefore have their rights in common: decisions about a
-topic hold for all of them. How many are cached, and decisions of each."""
+"""Subjects to which only entries without the name of a client or user apply share their rights: decisions about a topic
+hold for all of them. How many such rights are cached, and how many decisions of each."""
 _UNSAFE = set("/+#\0")
 _PLACEHOLDER = re.compile(r"\{client\}|\{user\}")
 
@@ -40,7 +40,7 @@ class Subject(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """What a login gives its client; it counts where no entry of the list says anything."""
+    """What its login permits a client; it counts where no entry of the list applies."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -55,19 +55,19 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Which entry decided, in words."""
+    """Which entry decided, and why, as text."""
 
     allowed: bool
     entry: int
-    """Index of the entry; -1: no entry says anything."""
+    """The index of the entry; -1: no entry applies."""
     text: str
 
 
 class _Clause(NamedTuple):
-    """One filter of one entry as it holds for one subject. Sorted: the lowest decides."""
+    """One filter of one entry as it holds for one subject. In sorted order the first one decides."""
 
     order: int
-    """Twice the entry's index; one more for a permission, so that the entry's denials come first."""
+    """Twice the entry's index, plus one for a permission, so that the entry's denials come first."""
     allows: bool
     filter: str
     written: str
@@ -87,23 +87,24 @@ class Rights:
     ) -> None:
         self.subject = subject
         self._partly = partly
-        """Whether a subscription of which a part is permitted is allowed."""
+        """Whether a subscription is allowed if only a part of it is permitted."""
         self._given = given
-        """The index at which stands what its login gives it."""
+        """The index that stands for what the login permits."""
         self._most = MAX_REMEMBERED
         self._clauses = clauses
         self._tries = {action: _trie(found) for action, found in clauses.items()}
         self._remembered: dict[str, dict[str, bool]] = {PUBLISH: {}, SUBSCRIBE: {}}
 
     def common(self) -> tuple[tuple[_Clause, ...], ...] | None:
-        """The clauses that subjects with the same rights have in common; None: an entry names this client or user."""
+        """The clauses, if they are the same for all subjects to which these entries apply; None: an entry has the name
+        of this client or user in it."""
         if any(clause.written != clause.filter for clauses in self._clauses.values() for clause in clauses):
             return None
         return tuple(tuple(self._clauses[action]) for action in (PUBLISH, SUBSCRIBE))
 
     @property
     def decisions(self) -> dict[str, bool]:
-        """What is known of the topics that the subject may publish to."""
+        """The cached decisions about topics that the subject may publish to."""
         return self._remembered[PUBLISH]
 
     def share(self) -> None:
@@ -111,12 +112,12 @@ class Rights:
         self._most = MAX_REMEMBERED_IN_COMMON
 
     def publish(self, topic: str) -> bool:
-        """Whether the subject may publish to `topic`; wills too."""
+        """Whether the subject may publish to `topic`, also by its will."""
         known = self._remembered[PUBLISH].get(topic)
         return self._decided(PUBLISH, topic) if known is None else known
 
     def deliver(self, topic: str) -> bool:
-        """Whether the subject may receive a message on `topic`, however it came to be sent to it."""
+        """Whether the subject may receive a message on `topic`, whatever subscription it comes from."""
         return self._decided(SUBSCRIBE, topic)
 
     def _decided(self, action: str, topic: str) -> bool:
@@ -136,7 +137,7 @@ class Rights:
         return min((clause for clauses in found for clause in clauses), default=None)
 
     def subscribe(self, filter: str) -> Verdict:  # noqa: A002 - the specification's word
-        """Whether the subject may subscribe to `filter` (a shared subscription is asked by the filter in it)."""
+        """Whether the subject may subscribe to `filter` (for a shared subscription, to the filter in it)."""
         return self._subscription(filter)[0]
 
     def _subscription(self, filter_: str) -> tuple[Verdict, _Clause | None]:
@@ -155,7 +156,7 @@ class Rights:
         return Verdict(part is not None, part is not None), part
 
     def why(self, action: str, topic: str) -> Why:
-        """The decision about a topic (or, for `subscribe`, a filter) in words."""
+        """The decision about a topic (or, for `subscribe`, a filter) as text."""
         clause = self._subscription(topic)[1] if action == SUBSCRIBE else self._deciding(action, topic)
         if clause is None:
             return Why(
@@ -163,12 +164,12 @@ class Rights:
             )
         verb = "allows" if clause.allows else "denies"
         shown = clause.written if clause.written == clause.filter else f"{clause.written} (here {clause.filter})"
-        who = "what its login gives it" if clause.entry == self._given else f"entry {clause.entry + 1}"
+        who = "its login" if clause.entry == self._given else f"entry {clause.entry + 1}"
         return Why(clause.allows, clause.entry, f"{who} {verb} {action} on {shown}")
 
 
 class _Everything(Rights):
-    """Rights without a list: all is allowed."""
+    """Rights without a list: everything is allowed."""
 
     __slots__ = ()
 
@@ -189,7 +190,7 @@ class _Everything(Rights):
 
 
 class Acl:
-    """The list, ready to be asked. The `may_` methods remember the rights of recent subjects.
+    """The list, ready for questions. The `may_` methods cache the rights of recent subjects.
 
     Entries for one user or one client are found by that name, so that a list with an entry for each of a hundred
     thousand devices costs a connection no more than a short one.
@@ -218,7 +219,7 @@ class Acl:
             self._others.append(entry)
 
     def of(self, subject: Subject, lists: Lists | None = None) -> Rights:
-        """The rights of a subject, with those that its login gives it."""
+        """The rights of a subject, including those that its login gives it."""
         if self._entries is None and lists is None:
             return _Everything(subject)
         named = self._by_user.get(subject.username, []) + self._by_client.get(subject.client_id, [])
@@ -264,7 +265,8 @@ class Acl:
     def decisions(
         self, listener: str, client_id: str, user: str | None, lists: Lists | None = None
     ) -> dict[str, bool] | bool:
-        """What is known of the topics that this client may publish to, growing as that is asked; True: to all."""
+        """The cached decisions about topics that this client may publish to, a dict that grows with each question;
+        True: it may publish to all."""
         if self._entries is None and lists is None:
             return True
         return self._rights(listener, client_id, user, lists).decisions
@@ -272,7 +274,8 @@ class Acl:
     def may_subscribe(
         self, listener: str, client_id: str, user: str | None, filter_: str, lists: Lists | None = None
     ) -> bool:
-        """Whether this client may subscribe to `filter_`; what it is sent is still to be asked about."""
+        """Whether this client may subscribe to `filter_`; what is sent to it still has to be checked by
+        `may_receive`."""
         return (self._entries is None and lists is None) or self._rights(listener, client_id, user, lists).subscribe(
             filter_
         ).allowed
@@ -287,8 +290,8 @@ class Acl:
 
 
 def compile_acl(entries: Sequence[AclEntry] | None, *, partly: bool = False) -> Acl:
-    """The list as settings have it; None allows everything. `partly`: a subscription is allowed when a part of it is
-    permitted, and delivers that part."""
+    """Compile the list of the settings; None allows everything. `partly`: a subscription of which a part is permitted
+    is allowed, and delivers that part."""
     return Acl(entries, partly=partly)
 
 
@@ -328,8 +331,9 @@ def _clauses(entries: Sequence[_Entry], action: str, subject: Subject) -> Iterat
 
 
 def _filled(written: str, subject: Subject, *, allows: bool) -> str | None:
-    """The filter for this subject. A name of more than one level is permitted nothing, and denied what all names
-    are; one that begins with `$` does not lead to the broker's own topics. What a name holds is no placeholder."""
+    """The filter with this subject's names in it; None: it permits the subject nothing. A name that is missing or has
+    more than one level gets no permission, and its denials apply as to any name. A permission cannot be led to the
+    broker's own topics by a name that begins with `$`. A placeholder inside a name is not replaced."""
     names = {"{client}": subject.client_id, "{user}": subject.username}
     text = written
     for placeholder, value in names.items():
@@ -354,7 +358,7 @@ def _trie(clauses: Sequence[_Clause]) -> FilterTrie[list[_Clause]]:
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Whether every topic that `inner` matches is matched by `outer` too."""
+    """Whether `outer` matches every topic that `inner` matches."""
     wide, narrow = outer.split("/"), inner.split("/")
     if narrow[0].startswith("$") and wide[0] in ("+", "#"):
         return False  # [MQTT-4.7.2-1]
@@ -367,7 +371,7 @@ def covers(outer: str, inner: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether some topic is matched by both."""
+    """Whether there is a topic that both filters match."""
     left, right = one.split("/"), other.split("/")
     if (left[0].startswith("$") and right[0] in ("+", "#")) or (right[0].startswith("$") and left[0] in ("+", "#")):
         return False

@@ -1,9 +1,9 @@
-"""Subscriptions: from a topic to its subscribers, shared groups included.
+"""Subscriptions: from a topic to its subscribers, including shared groups.
 
-The cost of `match` depends on the levels of the topic and the number of matches, and on other subscriptions only where
-many begin like the topic, with `+` in the place of some levels: `entries_among` says so, and `walk` goes through them
-in steps. Results may be cached by topic as long as `version` stays the same. Knows neither sessions nor packets: a
-subscriber is any hashable value.
+The cost of `match` depends on the levels of the topic and the number of matches. Other subscriptions matter only where
+many begin like the topic with `+` in place of some levels: `entries_among` finds that out, and `walk` goes through them
+in steps. Results may be cached by topic as long as `version` stays the same. This module knows neither sessions nor
+packets: a subscriber is any hashable value.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ class Interest(NamedTuple):
     retain_handling: int = 0
     identifiers: tuple[int, ...] = ()
     echoed: Interest | None = None
-    """The interest in the subscriber's own publications, where only some of its filters are No Local."""
+    """The interest in the subscriber's own publications, if only some of its filters are No Local."""
 
 
 class Rings(NamedTuple, Generic[S]):
-    """Who shares a subscription, each in one of these, the next one first."""
+    """The members of a shared subscription, each in one of these; the next one comes first."""
 
     turns: OrderedDict[S, None]
-    """Those whose turn comes."""
+    """Members that wait for their turn."""
     passed: OrderedDict[S, None]
-    """Those that cannot take a message at once."""
+    """Members that cannot take a message at once."""
     full: OrderedDict[S, int]
-    """Those that have no room for one, with the payload from which on they have none."""
+    """Members that have no room, each with the payload size from which on that is so."""
 
 
 class Sharers(dict[S, Interest], Generic[S]):
-    """Who has subscribed to one shared subscription, and whose turn it is to get a message. Whoever cannot take one is
-    passed over, and not looked at again before it is put back: there may be thousands."""
+    """The members of one shared subscription, and whose turn it is to get a message. A member that cannot take one is
+    passed over and not asked again until it is put back, because there may be thousands."""
 
     __slots__ = ("_rings", "full_from")
 
     def __init__(self) -> None:
         self._rings: Rings[S] | None = None
-        """Made when somebody asks: most have one member, and many get no message."""
+        """Made on first use: most have one member, and many get no message."""
         self.full_from = 0
-        """For a payload of so many bytes nobody who is full has room."""
+        """No full member has room for a payload of this many bytes."""
 
     @property
     def rings(self) -> Rings[S]:
-        """Where everybody is."""
+        """In which ring each member is."""
         if self._rings is None:
             self._rings = Rings(OrderedDict.fromkeys(self), OrderedDict(), OrderedDict())
         return self._rings
 
     def join(self, subscriber: S, interest: Interest) -> None:
-        """Add a subscriber, whose turn comes last, or replace its options: with another QoS it may have room."""
+        """Add a subscriber, whose turn comes last, or replace its options; with another QoS it may have room again."""
         if self._rings is not None:
             if subscriber in self:
                 self.put_back(subscriber)
@@ -77,13 +77,13 @@ class Sharers(dict[S, Interest], Generic[S]):
             ring.pop(subscriber, None)
 
     def pass_over(self, subscriber: S) -> None:
-        """Its turn does not come until it is put back."""
+        """Take a member out of its turn until it is put back."""
         turns, passed, _ = self.rings
         del turns[subscriber]
         passed[subscriber] = None
 
     def fill_up(self, subscriber: S, size: int) -> None:
-        """Nor is it asked whether it has room for a payload of so many bytes, or more."""
+        """Take a member out also for payloads of this many bytes or more, for which it has no room."""
         turns, passed, full = self.rings
         turns.pop(subscriber, None)
         passed.pop(subscriber, None)
@@ -91,7 +91,7 @@ class Sharers(dict[S, Interest], Generic[S]):
         self.full_from = max(self.full_from, size)
 
     def put_back(self, subscriber: S) -> None:
-        """It may take messages again, if it is a member still."""
+        """Let a member take messages again, if it is still one."""
         turns, passed, full = self.rings
         if subscriber in passed or subscriber in full:
             passed.pop(subscriber, None)
@@ -100,7 +100,7 @@ class Sharers(dict[S, Interest], Generic[S]):
 
 
 class Members(Generic[S]):
-    """The subscribers of one filter: `direct`, and by share name `shared`."""
+    """The subscribers of one filter: `direct` ones, and `shared` ones by share name."""
 
     __slots__ = ("direct", "shared")
 
@@ -139,7 +139,7 @@ class Subscriptions(Generic[S]):
         return self._count
 
     def add(self, subscriber: S, filter: str, interest: Interest) -> bool:  # noqa: A002
-        """Subscribe, or replace the options of the same filter; True when it is new [MQTT-3.8.4-3]."""
+        """Subscribe, or replace the options of the same filter; returns True if it is new [MQTT-3.8.4-3]."""
         share, inner = split_shared(filter)
         levels = inner.split("/")
         entry = self._trie.get(levels)
@@ -161,7 +161,7 @@ class Subscriptions(Generic[S]):
         return new
 
     def remove(self, subscriber: S, filter: str) -> bool:  # noqa: A002
-        """Unsubscribe; False when there was no such subscription [MQTT-3.10.4-1]."""
+        """Unsubscribe; returns False if there was no such subscription [MQTT-3.10.4-1]."""
         mine = self._by_subscriber.get(subscriber)
         if mine is None or mine.pop(filter, None) is None:
             return False
@@ -173,21 +173,22 @@ class Subscriptions(Generic[S]):
         return True
 
     def remove_all(self, subscriber: S) -> int:
-        """End every subscription of a subscriber. Returned is how many there were."""
+        """End every subscription of a subscriber; returns how many there were."""
         filters = self.leave(subscriber)
         for filter_ in filters:
             self.detach(subscriber, filter_)
         return len(filters)
 
     def leave(self, subscriber: S) -> list[str]:
-        """It has no subscriptions any more, and does not come back. Each is matched until it is detached."""
+        """Remove a subscriber that does not come back. Returns its filters, each of which matches it until it is
+        detached."""
         mine = self._by_subscriber.pop(subscriber, {})
         self._count -= len(mine)
         self.version += bool(mine)
         return list(mine)
 
     def detach(self, subscriber: S, filter: str) -> None:  # noqa: A002
-        """Have one not matched any more that it had when it left."""
+        """Let a filter no longer match a subscriber that has left."""
         self._detach(subscriber, *split_shared(filter))
 
     def _detach(self, subscriber: S, share: str, inner: str) -> None:
@@ -206,7 +207,7 @@ class Subscriptions(Generic[S]):
             self._trie.pop(levels)
 
     def of(self, subscriber: S) -> dict[str, Interest]:
-        """The subscriptions of one subscriber by filter, as it wrote them."""
+        """The subscriptions of one subscriber, by filter as it was sent."""
         return self._by_subscriber.get(subscriber, {})
 
     def match(self, topic: str) -> Matched[S]:
@@ -218,11 +219,11 @@ class Subscriptions(Generic[S]):
         return self._trie.match(topic)
 
     def entries_among(self, topic: str, most: int) -> list[tuple[str, Members[S]]] | None:
-        """The same; None where more than so many places would have to be looked at."""
+        """The same; None if more than `most` places would have to be visited."""
         return self._trie.match_among(topic, most)
 
     def walk(self, topic: str) -> Iterator[tuple[str, Members[S]] | None]:
-        """The same step by step; None: nothing was found there."""
+        """The same, step by step; yields None where nothing is found."""
         return self._trie.walk(topic)
 
     def group(self, filter: str) -> Group[S] | None:  # noqa: A002
@@ -239,13 +240,12 @@ class Subscriptions(Generic[S]):
 
 
 def width(entries: Sequence[tuple[str, Members[S]]]) -> int:
-    """How many copies a publication may have that these filters match: of a shared subscription one."""
+    """How many copies a publication that these filters match may have; a shared subscription gets one."""
     return sum(len(members.direct) + len(members.shared) for _, members in entries)
 
 
 def matched(entries: Sequence[tuple[str, Members[S]]]) -> Matched[S]:
-    """Who gets a publication that these filters match: each subscriber once, with its overlapping interests
-    merged."""
+    """Who gets a publication that these filters match: each subscriber once, with its overlapping interests merged."""
     if len(entries) == 1 and not entries[0][1].shared:
         return Matched(entries[0][1].direct.copy(), [])
     direct: dict[S, Interest] = {}
@@ -264,9 +264,8 @@ def matched(entries: Sequence[tuple[str, Members[S]]]) -> Matched[S]:
 
 
 def merged(interests: Sequence[Interest]) -> Interest:
-    """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.5-1]
-    [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]; those that are No Local have no part in what the subscriber itself
-    published."""
+    """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.5-1] [MQTT-3.3.4-2]
+    [MQTT-3.3.4-3] [MQTT-3.3.4-4]. Those that are No Local do not count for what the subscriber itself published."""
     qos, no_local, as_published, handling, identifiers, echoed = zip(*interests, strict=True)
     unlike = any(no_local) or any(echoed)
     found = Interest(

@@ -1,7 +1,8 @@
-"""The compiled mapping: from a topic to the rules that apply, ten thousand rules as fast as ten.
+"""The compiled mapping: from a topic to the rules that apply, as fast with ten thousand rules as with ten.
 
-Patterns lie in a trie; what it finds is put into the order of the file, and the first rule whose conditions hold is
-used, with those before it that say `continue`. Conditions on the payload are left to the caller (`Match.pending`).
+Patterns are in a trie. What it finds is put into the order of the file, and the first rule whose conditions hold is
+used, together with those before it that say `continue`. Conditions on the payload are left to the caller
+(`Match.pending`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gateway.rules.model import When
 
 
 class Context(NamedTuple):
-    """What conditions can ask about a publication, besides topic and payload."""
+    """What conditions can ask about a publication besides topic and payload."""
 
     client_id: str = ""
     username: str = ""
@@ -33,23 +34,23 @@ Condition = Callable[[Context], bool]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A rule ready for matching. `conditions` are named for the explanation of why a rule does not apply."""
+    """A rule ready for matching. `conditions` have names, which explain why a rule does not apply."""
 
     rule: InboundRule
     conditions: tuple[tuple[str, Condition], ...]
     pending: bool
     """Whether conditions on the payload are still to be checked."""
     gateway: str = ""
-    """Name of the gateway that puts, by which it recognises its own publications when they come back."""
+    """The name of the gateway that puts, by which it recognises its own publications when they come back."""
     stencils: dict[Hashable, object] = field(default_factory=dict, repr=False, compare=False)
-    """Prepared descriptors and headers of the rule's messages, by kind of origin; they end with the table."""
+    """Prepared descriptors and headers of the rule's messages, by kind of origin; they are dropped with the table."""
 
     def holds(self, context: Context) -> bool:
         return all(condition(context) for _, condition in self.conditions)
 
 
 class Match(NamedTuple):
-    """A rule that applies, with the values of the levels it names."""
+    """A rule that applies, with the values of the topic levels that it names."""
 
     route: Route
     captured: dict[str, str]
@@ -88,17 +89,17 @@ class Table:
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         names = [*(rule.name for rule in mappings.to_mq), *(rule.name for rule in mappings.to_mqtt)]
         self.names = tuple(dict.fromkeys(names))
-        """Of all rules, which a reload does not look at one by one in its turn."""
+        """The names of all rules, kept so that a reload need not go through all rules in its turn."""
         own = {rule.spec.queue for rule in mappings.to_mq if not rule.spec.queue_manager}
         own |= {rule.spec.queue for rule in mappings.to_mqtt if not rule.targets}
         others = {rule.spec.queue for rule in mappings.to_mq if rule.spec.queue_manager}
         self.own_queues = frozenset(name for name in own if name and "{" not in name)
-        """Those of the gateway's own queue manager that rules name without a template: asked for all the time."""
+        """Queues of the gateway's own queue manager that rules name without a template; asked for all the time."""
         self.queues = self.own_queues.union(name for name in others if name and "{" not in name)
-        """With those of other queue managers."""
+        """These and those of other queue managers."""
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self.empty = mappings.empty
-        """Mapping files in which there was nothing when they were read."""
+        """Mapping files that were empty when they were read."""
         self.hidden_by = mappings.hidden_by
         """See `Mappings`."""
         self._property_readers = {
@@ -117,7 +118,7 @@ class Table:
                 here.append(route)
 
     def candidates(self, topic: str) -> list[Route]:
-        """Every rule whose pattern matches, in the order of the files."""
+        """The rules whose patterns match, in the order of the files."""
         found = self._trie.match(topic)
         if len(found) == 1:
             return found[0]
@@ -125,7 +126,7 @@ class Table:
 
     def properties_read(self, topic: str) -> tuple[bytes, ...]:
         """The names of the MQTT 5 user properties on which rules for this topic have conditions: publications with
-        others may go elsewhere."""
+        other values may go elsewhere."""
         readers = self._property_readers
         if not readers:
             return ()
@@ -133,13 +134,14 @@ class Table:
         return tuple(sorted(names))
 
     def asks_who(self, topic: str) -> bool:
-        """Whether a rule for this topic has conditions on the client or its user: publications of others may go
+        """Whether a rule for this topic has conditions on the client or its user, so that publications of others may go
         elsewhere."""
         askers = self._askers
         return bool(askers) and any(id(route) in askers for route in self.candidates(topic))
 
     def match(self, topic: str, context: Context) -> list[Match]:
-        """The rules that apply, in order. Those with `pending` apply only if the payload agrees (see `Plan.settle`)."""
+        """The rules that apply, in order. Those with `pending` apply only if the payload matches (see
+        `Plan.settle`)."""
         matches: list[Match] = []
         for route in self.candidates(topic):
             if not route.holds(context):
@@ -155,7 +157,7 @@ def _asks_who(when: When) -> bool:
 
 
 def compile_mappings(mappings: Mappings, gateway: str = "") -> Table:
-    """The table of these rules; messages carry the name of the gateway if it has one."""
+    """Compile these rules; messages carry the name of the gateway if it has one."""
     return Table(mappings, gateway)
 
 
@@ -164,7 +166,7 @@ def _position(route: Route) -> int:
 
 
 def capture(rule: InboundRule, topic: str) -> dict[str, str]:
-    """The values of the levels the rule's pattern names; of a rest, the levels joined by `/`."""
+    """The values of the levels that the rule's pattern names; for a rest, its levels joined by `/`."""
     if not rule.names:
         return {}
     levels = topic.split("/")
@@ -178,12 +180,12 @@ def capture(rule: InboundRule, topic: str) -> dict[str, str]:
 
 
 def is_plain(pattern: str) -> bool:
-    """Whether a pattern matches only itself."""
+    """Whether a pattern matches only itself, having no wildcard."""
     return not any(character in pattern for character in "*?[")
 
 
 def like(patterns: list[str]) -> Callable[[str], bool]:
-    """A test whether a text matches one of the patterns (`*` and `?`), compiled once."""
+    """A test, compiled once, of whether a text matches one of the patterns (with `*` and `?`)."""
     if all(map(is_plain, patterns)):
         wanted = frozenset(patterns)
         return wanted.__contains__
@@ -204,7 +206,7 @@ def _conditions(when: When) -> Iterable[tuple[str, Condition]]:
         client = like(when.client)
         yield f"client is like {_show(when.client)}", lambda context: client(context.client_id)
     if when.user is not None:
-        user, nobody = like(when.user), "" in when.user  # who is anonymous has no name that could be like one
+        user, nobody = like(when.user), "" in when.user  # an anonymous client has no name to compare
         yield f"user is like {_show(when.user)}", lambda context: user(context.username) if context.username else nobody
     if when.listener is not None:
         listeners = frozenset(when.listener)

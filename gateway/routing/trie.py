@@ -1,6 +1,6 @@
-"""A trie over the levels of MQTT topic filters: the matches of a topic are found without a look at other filters.
+"""A trie over the levels of MQTT topic filters: the matches of a topic are found without looking at other filters.
 
-Values are kept per filter in a dict, so that adding and removing cost one walk down the filter's levels.
+Each filter has one value, so that adding and removing cost one walk down its levels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Node(Generic[V]):
-    """One level: literal children, `+`, the values of filters that end here, and those of `#` below."""
+    """One level: literal children, `+`, the value of the filter that ends here, and that of `#` below."""
 
     __slots__ = ("any", "children", "here", "rest")
 
@@ -29,8 +29,8 @@ class Node(Generic[V]):
 
 
 def has_few_places(levels: Sequence[str], most: int) -> bool:
-    """Whether no more than so many nodes have to be looked at for a topic, however many filters there are that have no
-    more of `+`, or no more other levels, than this one: filters with the topic's own levels and `+`, in all orders."""
+    """Whether at most `most` nodes have to be visited for a topic, however many filters there are that have the topic's
+    own levels and `+` in any order, and no more of `+`, or no more other levels, than this one."""
     alike = min(levels.count("+"), len(levels) - levels.count("+"))
     if 1 << min(len(levels), 64) <= most:
         return True
@@ -43,7 +43,7 @@ def has_few_places(levels: Sequence[str], most: int) -> bool:
 
 
 class FilterTrie(Generic[V]):
-    """One value per filter."""
+    """A map from filters to values."""
 
     __slots__ = ("root",)
 
@@ -83,7 +83,7 @@ class FilterTrie(Generic[V]):
         return child
 
     def pop(self, levels: Sequence[str]) -> V | None:
-        """Remove the value of this filter, and the branches that are empty then."""
+        """Remove and return the value of this filter, and remove the branches that are then empty."""
         path: list[tuple[Node[V], str]] = []
         node = self.root
         rest = bool(levels) and levels[-1] == "#"
@@ -112,14 +112,15 @@ class FilterTrie(Generic[V]):
             node = parent
 
     def match(self, topic: str) -> list[V]:
-        """The values of every filter that matches `topic`. `#` and `+` in front do not match `$...` [MQTT-4.7.2-1].
-        Levels are compared as they are [MQTT-4.7.3-4], and nothing else comes of it [MQTT-3.3.2-3]."""
+        """The values of all filters that match `topic`. `#` and `+` at the beginning do not match `$...`
+        [MQTT-4.7.2-1]. Levels are compared as they are [MQTT-4.7.3-4], and a match has no other effect
+        [MQTT-3.3.2-3]."""
         found = self.match_among(topic, inf)
         return [] if found is None else found
 
     def match_among(self, topic: str, most: float) -> list[V] | None:
-        """The same; None if more nodes than so many would have to be looked at, as where many filters begin with the
-        same levels and `+` in the place of some."""
+        """The same; None if more than `most` nodes would have to be visited, as when many filters begin with the same
+        levels and `+` in place of some."""
         levels = topic.split("/")
         found: list[V] = []
         seen = 0
@@ -152,8 +153,8 @@ class FilterTrie(Generic[V]):
         return found
 
     def walk(self, topic: str) -> Iterator[V | None]:
-        """What `match` finds, in another order and a node at a time, with None where there is nothing: filters may come
-        and go meanwhile."""
+        """Yield what `match` finds, in another order and one node at a time, with None where there is nothing; filters
+        may be added and removed meanwhile."""
         levels = topic.split("/")
         stack = [(self.root, 0)]
         if topic[:1] == "$":

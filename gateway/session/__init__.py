@@ -1,1 +1,1 @@
-"""The MQTT server core without I/O, clock or logging."""
+"""The core of the MQTT server: state of connections and sessions, without I/O, clock or logging."""

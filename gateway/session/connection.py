@@ -10,11 +10,12 @@ from gateway.session.session import Session
 
 NEW, AUTHENTICATING, ONLINE, CLOSED = range(4)
 VOID, PUT_OFF = -1, -2
-"""Generations of routes that nobody has: they are to be computed again, or packets that came before are put off."""
+"""Generations that no routes have. VOID: routes are to be computed again; PUT_OFF: packets that came before are still
+put off."""
 
 
 class Publisher(NamedTuple):
-    """Who publishes, as rules and access lists see it; outlives the connection (delayed wills)."""
+    """Who publishes, as rules and access lists see it. It outlives the connection, for delayed wills."""
 
     listener: str
     client_id: str
@@ -82,76 +83,76 @@ class Connection:
         self.version = 0
         self.user: str | None = None
         self.keep_alive = 0.0
-        """Seconds after which silence ends the connection: one and a half keep-alive periods; 0: never."""
+        """The connection ends after this many seconds of silence: one and a half keep-alive periods; 0: never."""
         self.last_read = now
         self.connected_at = now
         self.asked_at = self.accepted_at = 0.0
-        """When its CONNECT came, and when it was granted: CONNACK follows the commit."""
+        """When its CONNECT came, and when the CONNECT was accepted; CONNACK follows the commit."""
         self.sent_early = False
-        """Whether the client sent more without waiting for CONNACK."""
+        """Whether the client has sent more without waiting for CONNACK."""
         self.earlier: Any = None
-        """What its session was before."""
+        """The state of its session before this CONNECT."""
         self.resumed = False
-        """Whether its session was there before it."""
+        """Whether its session existed before this CONNECT."""
         self.last_retry = 0.0
         self.leaving = False
-        """Whether the client sent DISCONNECT: the socket closes when what it sent before that is committed."""
+        """Whether the client has sent DISCONNECT: the socket closes once what was sent before it is committed."""
         self.limits: Any = None
-        """What its listener allows."""
+        """The limits of its listener."""
         self.published = 0
-        """Publications that were taken from it since its rate was looked at, if it has one."""
+        """Publications taken from the connection since its rate was last checked, if its rate is limited."""
         self.inbound_pending = 0
         """QoS 1 publications received and not acknowledged yet."""
         self.uncompleted = 0
-        """QoS 2 publications of a 5.0 client that are released and whose PUBCOMP is not sent yet: with those that are
-        not released they are what Receive Maximum limits here [MQTT-3.3.4-7]."""
+        """QoS 2 publications of a 5.0 client that are released and whose PUBCOMP is not sent yet. Receive Maximum
+        limits these together with those that are not released [MQTT-3.3.4-7]."""
         self.receive_maximum = 0xFFFF
-        """What was announced to it."""
+        """The Receive Maximum that was announced to the client."""
         self.carried: set[int] | None = None
-        """QoS 2 publications that its session had not released when it connected. They are no part of what Receive
-        Maximum limits, which begins anew with each connection, MQTT 5 4.9. None: there were none."""
+        """QoS 2 publications that its session had not released when it connected. Receive Maximum does not count them,
+        as it begins anew with each connection (MQTT 5, 4.9). None: there were none."""
         self.unreleased = 0xFFFF
         """How many QoS 2 publications it may leave unreleased before their size is checked."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]
         self.caches: tuple[dict[bytes, Any], ...] = ()
         """Routes by topic, one table for each value of the QoS and RETAIN bits; none before it publishes."""
         self.decisions: Any = {}
-        """What is known of the topics it may publish to; void with its routes."""
+        """Cached decisions about the topics it may publish to; void together with its routes."""
         self.generation = VOID
-        """Of its routes: the router's, or one of the two that are nobody's."""
+        """The generation of its routes: the router's, or VOID or PUT_OFF."""
         self.out: list[bytes] = []
         self.connack_sent = False
         """Whether CONNACK has been written: nothing may be written before it."""
         self.behind_connack: list[bytes] = []
-        """What goes with it, whatever batches that come later wait for."""
+        """What is sent together with CONNACK, even if later batches are not committed yet."""
         self.behind_bytes = 0
-        """How much memory that takes."""
+        """How much memory `behind_connack` takes."""
         self.early_bytes = 0
-        """How much arrived while the CONNECT was being decided."""
+        """How many bytes arrived while its CONNECT was being decided."""
         self.early = bytearray()
-        """What of it is kept, as it came."""
+        """Those of them that are kept, as they came."""
         self.kept = 0
-        """Bytes that are kept of it while it is not online."""
+        """How many bytes are kept of it while it is not online."""
         self.auth: Any = None
         self.exchange: object = None
-        """What access control has to know when the client goes on with its authentication."""
+        """What access control needs when the client continues its authentication."""
         self.proving = False
-        """Whether it authenticates itself again, and that is being decided."""
+        """Whether a re-authentication of the client is being decided."""
         self.proving_since = 0.0
-        """When it began to; 0: it does not."""
+        """When the client began to authenticate again; 0: it is not doing so."""
         self.proof_behind: bytes | None = None
-        """What it has sent meanwhile to do so once more."""
+        """What it has sent meanwhile to begin yet another re-authentication."""
         self.refusal: Any = None
-        """A refusal that is held back."""
+        """A refusal that is held back for a while."""
         self.request: Any = None
         self.problem_information = True
         self.traced = False
-        """Whether somebody looks at what this client sends and gets: then its packets are taken one at a time."""
+        """Whether somebody traces what this client sends and gets; its packets are then taken one at a time."""
         self.close_reason = ""
         self.rejected = ""
-        """As what its CONNECT was refused."""
+        """The result as which its refused CONNECT is counted."""
         self.publisher = Publisher(link.listener, "", None, 0)
 
 
 _NOBODY = Session("", 4)
-"""Stands for the session of a connection that has none yet, so that the fast lane need not ask."""
+"""Stands for the session of a connection that has none yet, so that the fast lane need not check."""

@@ -1,5 +1,5 @@
-"""What is due when, by name. What does not count any more, as the time of something that was replaced, is dropped a
-little with each time that is noted: however many there are, no step takes long. Pure.
+"""What is due when, by name. Times that no longer count, such as those of something that was replaced, are removed a
+few at a time whenever another is noted, so that no step takes long however many there are. Pure.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 LEAST = 1000
-"""So many are not worth a look."""
+"""This many times are not worth cleaning up."""
 AT_ONCE = 4
-"""Times that are looked at when one is noted."""
+"""How many old times are checked when one is noted."""
 
 
 class Due:
@@ -23,14 +23,14 @@ class Due:
         """Whether a time still counts for a name."""
         self._times: list[tuple[float, str]] = []
         self._left: list[tuple[float, str]] = []
-        """Those that are still to be looked at, from the last on: what is left of a heap is one."""
+        """Times that are still to be checked, the last ones first; what is left of a heap is still a heap."""
         self._most = LEAST
 
     def __len__(self) -> int:
         return len(self._times) + len(self._left)
 
     def note(self, due: float, name: str) -> None:
-        """This name is due then."""
+        """Note that a name is due at a time."""
         heappush(self._times, (due, name))
         if not self._left and len(self._times) > self._most:
             self._times, self._left = self._left, self._times
@@ -42,7 +42,7 @@ class Due:
                 self._most = LEAST + 2 * len(self._times)
 
     def over(self, now: float) -> Iterator[str]:
-        """The names that are due, those first that have been for longest."""
+        """Remove and yield the names that are due, the longest overdue first."""
         while heap := min(filter(None, (self._times, self._left)), key=_first, default=None):
             if heap[0][0] > now:
                 return

@@ -22,7 +22,8 @@ from gateway.session.record import Decoding
 _PUBREL, _PUBREL_DUP = b"\x62\x02", b"\x6a\x02"
 NO_LIMIT = 0xFFFFFFFF
 MAX_ALIASED = 1024
-"""Bytes of a topic that is given an alias: they are kept, also while the session's client is away."""
+"""The longest topic, in bytes, that is given an alias: aliased topics are kept in memory, even while the client is
+away."""
 
 
 class Item:
@@ -52,13 +53,13 @@ class Item:
 
 
 class Owed(NamedTuple):
-    """The retained messages that a SUBSCRIBE has still to bring."""
+    """The retained messages that a SUBSCRIBE still has to bring."""
 
     filters: dict[str, None]
-    """Those that have not ended since."""
+    """Those of its filters whose subscription has not ended since."""
     items: Iterator[Item | None]
     noted: bool
-    """Whether the record that is committed with the subscription says that they are to come."""
+    """Whether the record that is committed with the subscription says that they are still to come."""
 
 
 def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
@@ -70,7 +71,7 @@ def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
 
 
 def restored_several(records: list[bytes], tokens: list[Token], begin: int, decoding: Decoding) -> Copies | None:
-    """The stored row at `begin` together with the rows behind it that are alike; None: it has to be looked at by
+    """The stored row at `begin` together with the rows behind it that are alike. None: this row has to be treated by
     itself."""
     like, sub_ids, width, first, end = decoding.decode_several(records, begin)
     if end - begin < 2:
@@ -79,7 +80,7 @@ def restored_several(records: list[bytes], tokens: list[Token], begin: int, deco
 
 
 def single(copies: Copies, at: int) -> Item:
-    """One of several copies by itself."""
+    """One of several copies as an item of its own."""
     token = copies.tokens[at] if copies.tokens else None
     packet_id = copies.first + at if copies.first else 0
     item = Item(copies.publication(at), copies.qos, copies.retain, copies.sub_ids, packet_id, token)
@@ -88,7 +89,7 @@ def single(copies: Copies, at: int) -> Item:
 
 
 def singles(copies: Copies) -> list[Item]:
-    """Several copies, each by itself."""
+    """Several copies, each as an item of its own."""
     return [single(copies, at) for at in range(copies.start, len(copies.bodies))]
 
 
@@ -108,8 +109,8 @@ class _NothingWaits(deque["Item | Copies"]):
 
 _NOTHING_WAITS = _NothingWaits()
 MOST_IN_FLIGHT = 0xF000
-"""Of the 65,535 packet ids: with more in flight it takes long to find one that is not, again and again. Sessions that a
-restart brings back may have more."""
+"""How many of the 65,535 packet ids may be in flight: with more of them, finding a free one takes long, again and
+again. Sessions that a restart brings back may have more."""
 
 
 class Outflow:
@@ -146,13 +147,13 @@ class Outflow:
         """What each packet identifier on the wire names; ask `item` for one message, `items` for all."""
         self.pending: deque[Item | Copies] = _NOTHING_WAITS
         self.queued = 0
-        """How many messages that is."""
+        """How many messages are in `pending`."""
         self.unfetched = False
         """True while stored messages are not in memory: they are fetched when the window has room."""
         self.fetching = False
         """True while a fetch is under way."""
         self.missed = False
-        """Whether more was stored meanwhile."""
+        """Whether more was stored while the fetch was under way."""
         self.connects = 0
         """The number of connections so far: the answer to a fetch for an earlier one is dropped."""
         self.last_token: Token | None = None
@@ -162,19 +163,19 @@ class Outflow:
         self.resumed = False
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
         self.retained: deque[Owed] | None = None
-        """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order."""
+        """Retained messages that subscriptions still have to bring, by SUBSCRIBE and in order."""
         self.promised: dict[str, list[Owed]] | None = None
-        """By filter those of SUBSCRIBEs whose commit has not returned: a client may send thousands meanwhile."""
+        """The same for SUBSCRIBEs whose commit has not returned, by filter: a client may send thousands meanwhile."""
         self.owes = False
-        """Whether the session's record says that there are some."""
+        """Whether the session's record says that retained messages are owed."""
         self.redelivered = 0
-        """How many of the next stored messages had been sent before a restart: they go out with DUP."""
+        """How many of the next stored messages were sent before a restart; they go out with DUP."""
         self._next = 0
         self._alias_limit = 0
         self._aliases: dict[bytes, int] = {}
 
     def connected(self, version: int, window: int, max_packet: int, alias_limit: int) -> None:
-        """A connection took over the session: its limits hold from now on; aliases belong to the connection
+        """Take over the limits of the connection that now serves the session. Topic aliases belong to the connection
         [MQTT-3.3.2-7]."""
         self.connects += 1
         self.fetching = False
@@ -191,8 +192,8 @@ class Outflow:
         return bool(self._alias_limit)
 
     def number(self) -> int:
-        """The packet id of something that is stored and waits: one that is not in flight. When most ids are in flight,
-        it may be one of those; then `fill` checks whether it still is."""
+        """A packet id for something that is stored and waits, which is not in flight. If most ids are in flight, it may
+        be one of those; `fill` then checks whether it still is."""
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
@@ -201,7 +202,7 @@ class Outflow:
                 return candidate
 
     def allot(self) -> int:
-        """A packet id that is not in flight; not all of them may be. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
+        """A packet id that is not in flight; there must be one. It is never 0. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
         [MQTT3-4.3.2-1] [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
         found = self.number()
         if found in self.inflight:  # most are
@@ -210,7 +211,7 @@ class Outflow:
         return found
 
     def resume_ids(self, last: int) -> None:
-        """Go on after the last packet identifier that was assigned before a restart."""
+        """Continue after the last packet identifier that was assigned before a restart."""
         self._next = last
 
     def allot_several(self, count: int) -> int:
@@ -232,20 +233,20 @@ class Outflow:
         return bool(self.pending) and len(self.inflight) < self.window and not self._waits_for_id(self.pending[0])
 
     def _waits_for_id(self, first: Item | Copies) -> bool:
-        """Whether something waits until its stored packet id is free. After a kill it is sent with that id, so a
-        receiver that knew it by another would take it for a new message [MQTT3-4.3.3-1] [MQTT5-4.3.3-1]."""
+        """Whether an item has to wait until its stored packet id is free. After a kill it is sent with that id, and a
+        receiver that knew it by another one would take it for a new message [MQTT3-4.3.3-1] [MQTT5-4.3.3-1]."""
         return (
             isinstance(first, Item) and first.packet_id in self.inflight and first.qos == 2 and first.token is not None
         )
 
     def promise(self, owed: Owed) -> None:
-        """A SUBSCRIBE, and the retained messages it is to bring, is being committed."""
+        """Note that a SUBSCRIBE is being committed, and which retained messages it is to bring."""
         promised = self.promised = self.promised or {}
         for filter_ in owed.filters:
             promised.setdefault(filter_, []).append(owed)
 
     def settle(self, owed: Owed) -> None:
-        """The SUBSCRIBE is committed, or taken back."""
+        """Note that the SUBSCRIBE is committed, or taken back."""
         promised = self.promised or {}
         for filter_ in owed.filters:
             several = promised.get(filter_, [])
@@ -256,13 +257,13 @@ class Outflow:
         self.promised = promised or None
 
     def noted(self) -> Iterator[str]:
-        """The filters of promised retained messages that the session's record names."""
+        """The filters whose promised retained messages are named in the session's record."""
         for filter_, several in (self.promised or {}).items():
             if any(owed.noted for owed in several):
                 yield filter_
 
     def line(self) -> deque[Item | Copies]:
-        """The queue for what waits."""
+        """The queue of what waits, made if nothing has waited so far."""
         if self.pending is _NOTHING_WAITS:
             self.pending = deque()
         return self.pending
@@ -283,14 +284,14 @@ class Outflow:
     # -- one message --
 
     def item(self, packet_id: int) -> Item | None:
-        """What is in flight with a packet id, as a single item from now on."""
+        """What is in flight with a packet id, which is a single item from now on; None: nothing."""
         found = self.inflight.get(packet_id)
         if isinstance(found, Copies):
             found = self.inflight[packet_id] = single(found, packet_id - found.first)
         return found
 
     def items(self) -> list[Item]:
-        """Everything in flight, in order, as single items from now on."""
+        """Everything in flight, in order, as items that are single from now on."""
         return [item for item in map(self.item, list(self.inflight)) if item is not None]
 
     def pending_items(self) -> list[Item]:
@@ -301,14 +302,14 @@ class Outflow:
         return found
 
     def wait(self, items: Iterable[Item]) -> None:
-        """Let exactly these wait for the window."""
+        """Replace what waits for the window with exactly these items."""
         self.pending = deque(items) or _NOTHING_WAITS
         self.queued = len(self.pending)
 
     # -- sending --
 
     def fill(self, now: float, out: list[bytes]) -> tuple[int, list[Item]]:
-        """Send what the window allows. Returns how many items that are, and the items that are dropped unsent because
+        """Send what the window allows. Returns how many items were sent, and the items that are dropped unsent because
         they have expired or are larger than the client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]. If an
         item runs into a defect, the error is raised by the call that begins with it, and the item stays first among
         those that wait."""
@@ -330,9 +331,11 @@ class Outflow:
         return len(inflight) - before, over
 
     def _fill_one(self, item: Item, now: float, out: list[bytes]) -> bool:
-        """Send one item; True: it is dropped unsent."""
+        """Send one item; returns True if it is dropped unsent."""
         inflight, data = self.inflight, b""
-        dropped = not item.dup and item.publication.expired(now)  # [MQTT-3.3.2-5], once sent not [MQTT-4.3.3-7]
+        dropped = not item.dup and item.publication.expired(
+            now
+        )  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
         if not dropped:
             if not item.packet_id or item.packet_id in inflight:
                 item.packet_id = self.allot()
@@ -345,7 +348,7 @@ class Outflow:
         return dropped
 
     def pop(self) -> Item:
-        """Remove the first of those that wait."""
+        """Remove and return the first item that waits."""
         item = self.pending.popleft()
         if isinstance(item, Copies):
             item, *others = singles(item)
@@ -356,7 +359,7 @@ class Outflow:
         return item
 
     def _fill_from(self, copies: Copies, count: int, now: float, out: list[bytes]) -> None:
-        """Send this many of the next copies, or make single items of them."""
+        """Send this many of the next copies, or turn them into single items."""
         pending, start, end = self.pending, copies.start, len(copies.bodies)
         if self._alias_limit and copies.likes is not None:
             pending.popleft()
@@ -375,13 +378,13 @@ class Outflow:
             pending.popleft()
 
     def _has_alias_to_learn(self, copies: Copies) -> bool:
-        """Whether the first copy tells the client an alias that the others use."""
+        """Whether the first copy would tell the client an alias that the others use."""
         topic = copies.like.topic
         return len(self._aliases) < self._alias_limit and topic not in self._aliases and len(topic) <= MAX_ALIASED
 
     def send_now(self, copies: Copies, now: float) -> bytes | None:
-        """The packets of all these copies, to be sent at once; None, with nothing done, if something waits before them,
-        the window has no room, or each has to be looked at."""
+        """The packets of all these copies, to be sent at once. None, with nothing done, if something waits before them,
+        the window has no room, or each copy has to be treated by itself."""
         count = len(copies.bodies)
         if self.pending or self.unfetched or self._alias_limit or len(self.inflight) + count > self.window:
             return None
@@ -391,7 +394,7 @@ class Outflow:
         return data
 
     def _send_copies(self, copies: Copies, begin: int, end: int, now: float, out: list[bytes]) -> bool:
-        """Send some copies that wait; False, with nothing done, if each has to be looked at."""
+        """Send some copies that wait. Returns False, with nothing done, if each has to be treated by itself."""
         data = self._packets(copies, begin, end, now)
         if data is None:
             return False
@@ -400,8 +403,8 @@ class Outflow:
         return True
 
     def _packets(self, copies: Copies, begin: int, end: int, now: float) -> bytes | None:
-        """The packets of copies, which are in flight from now on [MQTT-4.3.2-3] [MQTT-4.3.3-3]; None, with nothing
-        done, if each has to be looked at."""
+        """The packets of copies, which are in flight from now on [MQTT-4.3.2-3] [MQTT-4.3.3-3]. None, with nothing
+        done, if each has to be treated by itself."""
         like, count = copies.like, end - begin
         if like.expires and now >= like.expires:
             return None
@@ -429,8 +432,8 @@ class Outflow:
         return data
 
     def encode(self, item: Item, now: float) -> bytes:
-        """The PUBLISH of an item, with its packet id (QoS 0: without). DUP only when it is sent again [MQTT-3.3.1-3]
-        [MQTT-4.3.1-1] [MQTT5-4.3.2-2] [MQTT5-4.3.3-2]."""
+        """The PUBLISH of an item, with its packet id (none at QoS 0), and with DUP only when it is sent again
+        [MQTT-3.3.1-3] [MQTT-4.3.1-1] [MQTT5-4.3.2-2] [MQTT5-4.3.3-2]."""
         publication = item.publication
         first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
         if self._alias_limit and self.version == V5:
@@ -441,13 +444,13 @@ class Outflow:
             if alias is not None:
                 before, after = publication.aliased(first, now, item.sub_ids, alias, known)
                 if not known and len(before) + len(after) + 2 > self.max_packet:
-                    del self._aliases[publication.topic]  # it may not be sent: the client never learns this alias
+                    del self._aliases[publication.topic]  # it may not be sent, so the client never learns this alias
                 return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
         before, after = publication.wire(self.version, first, now, item.sub_ids)
         return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
 
     def acknowledged(self, packet_id: int) -> Item | None:
-        """PUBACK: the item is delivered. None: no message of QoS 1 has this id."""
+        """PUBACK: the item is delivered. Returns it; None: no message of QoS 1 has this id."""
         found = self.inflight.get(packet_id)
         if found is None or found.qos != 1:
             return None
@@ -456,7 +459,8 @@ class Outflow:
         return item
 
     def received(self, packet_id: int, refused: bool) -> Item | None:
-        """PUBREC: the item is released, or finished when the receiver refused it [MQTT-4.4.0-2]. None: unknown id."""
+        """PUBREC: the item is released, or finished if the receiver refused it [MQTT-4.4.0-2]. Returns it; None: no
+        message of QoS 2 has this id."""
         found = self.inflight.get(packet_id)
         if found is None or found.qos != 2:
             return None
@@ -466,7 +470,7 @@ class Outflow:
         return item
 
     def completed(self, packet_id: int) -> Item | None:
-        """PUBCOMP: the item is delivered."""
+        """PUBCOMP: the item is delivered. Returns it; None: no released message has this id."""
         found = self.inflight.get(packet_id)
         if found is None or not found.released:
             return None
@@ -475,17 +479,17 @@ class Outflow:
         return item
 
     def pubrel(self, packet_id: int, *, again: bool = False) -> bytes:
-        """PUBREL; MQIsdp repeats it with DUP, later versions know no DUP there [MQTT-3.6.1-1]."""
+        """The bytes of a PUBREL. MQIsdp repeats it with DUP; later versions have no DUP there [MQTT-3.6.1-1]."""
         first = _PUBREL_DUP if again and self.version == V31 else _PUBREL
         return first + packet_id.to_bytes(2, "big")
 
     def resend(self, now: float, out: list[bytes], over: list[Item], *, stored: bool = False) -> Iterator[None]:
-        """What is in flight, to be sent again in its original order, as PUBLISH with DUP or as PUBREL [MQTT-4.4.0-1]
-        [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]. What the window of this connection has no room for
-        is first among what waits for it [MQTT-3.3.4-9]. Each step yields one item, and some may be acknowledged between
-        two steps: the PUBREL of one that is released then follows the commit of that. `stored`: the same holds for one
-        whose release is not stored yet. Items larger than the client's Maximum Packet Size are `over`: they are dropped
-        [MQTT-3.1.2-25]."""
+        """Send what is in flight again in its original order, as PUBLISH with DUP or as PUBREL [MQTT-4.4.0-1]
+        [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]. What this connection's window has no room for is
+        put first among what waits for it [MQTT-3.3.4-9]. Each step handles one item. Between two steps items may be
+        acknowledged; the PUBREL of one that is released then follows the commit of its release. `stored`: the same
+        holds for one whose release is not stored yet. Items larger than the client's Maximum Packet Size are added to
+        `over` and dropped [MQTT-3.1.2-25]."""
         again, sent, last, inflight = list[Item](), 0, self.sent_token, self.inflight
         for packet_id, released in [(packet_id, one.released) for packet_id, one in inflight.items()]:
             item = self.item(packet_id)
@@ -515,12 +519,13 @@ class Outflow:
 
     @property
     def sent(self) -> int:
-        """How many of the stored messages, from the first on, may have reached the client."""
+        """How many of the stored messages, counted from the first, may have reached the client."""
         waiting = sum(item.dup for item in self.pending_items() if item.token is not None)
         return len(self.inflight) + waiting + self.redelivered
 
     def drop_memory(self) -> None:
-        """The client of a durable session has left: stored items are fetched again when it returns, in order."""
+        """The client of a durable session has left: forget its stored items, which are fetched again in order when it
+        returns."""
         waiting = self.pending_items()
         kept = [item for item in waiting if item.token is None]
         if len(kept) < len(waiting):
@@ -529,5 +534,5 @@ class Outflow:
             self.wait(kept)
 
     def waiting(self) -> Iterable[Item]:
-        """Everything not acknowledged yet."""
+        """Everything that is not acknowledged yet."""
         return self.items() + self.pending_items()

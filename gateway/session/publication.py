@@ -1,4 +1,4 @@
-"""A publication on its way to subscribers, and its bytes on the wire, built once for all that get the same form.
+"""A publication on its way to subscribers, and its bytes on the wire, built once for all that get it in the same form.
 
 Pure: no clock (`now` is an argument), no I/O.
 """
@@ -10,11 +10,11 @@ from gateway.mqtt.packets import V5
 _varints: dict[int, bytes] = {}
 _befores: dict[tuple[int, int, bytes], bytes] = {}
 _MAX_BEFORES, _CACHED_TOPIC = 4096, 256
-"""How many are kept, and the longest topic they are kept for."""
+"""How many packet beginnings are cached, and the longest topic for which they are."""
 
 
 def varint(number: int) -> bytes:
-    """The variable byte integer of every MQTT version; small ones come from a cache."""
+    """The variable byte integer of every MQTT version; small ones are cached."""
     known = _varints.get(number)
     if known is not None:
         return known
@@ -32,8 +32,8 @@ def varint(number: int) -> bytes:
 
 
 class Publication:
-    """Topic, payload and what travels with them. `properties` is a 5.0 property block without its length, and
-    without Message Expiry, Topic Alias and Subscription Identifier: those differ by receiver and moment."""
+    """Topic, payload and what travels with them. `properties` is a 5.0 property block without its length and without
+    Message Expiry, Topic Alias and Subscription Identifier, which differ by receiver and moment."""
 
     __slots__ = (
         "_more", "_parts", "_variant", "client_id", "expires", "handed_over", "payload", "promised", "properties",
@@ -59,11 +59,11 @@ class Publication:
         self.expires = expires
         self.client_id = client_id
         self.report = report
-        """The descriptor of the MQ message it comes from, while reports about that are to be made."""
+        """The descriptor of the MQ message that it comes from, as long as reports about that are to be made."""
         self.promised = False
-        """Its publisher got PUBREC for it, before which full sessions that refuse were asked."""
+        """Its publisher has got PUBREC for it, after the full sessions that refuse were asked."""
         self.handed_over = False
-        """Delivered to local subscribers and retained already: only the put to its queue is missing."""
+        """It has been delivered to local subscribers and retained already; only the put to its queue is missing."""
         self._variant = -1
         self._parts = (b"", b"")
         """The form on the wire that was built first, nearly always the only one."""
@@ -71,7 +71,7 @@ class Publication:
 
     @property
     def first(self) -> int:
-        """The first byte of its packet."""
+        """The first byte of its packet, without DUP."""
         return 0x30 | self.qos << 1 | self.retain
 
     def expired(self, now: float) -> bool:
@@ -120,7 +120,7 @@ class Publication:
 
 
 def _before(first: int, length: int, topic: bytes) -> bytes:
-    """A packet up to its packet identifier; devices send messages of equal length again and again."""
+    """A packet up to its packet identifier; cached, because devices send messages of equal length again and again."""
     key = (first, length, topic)
     before = _befores.get(key)
     if before is None:

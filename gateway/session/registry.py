@@ -1,4 +1,4 @@
-"""All sessions by client identifier, when they end, and those that are about to. Pure."""
+"""All sessions by client identifier, when they end, and those that are about to end. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import NEVER, Session
 
 PARTS = 256
-"""In which sessions are kept: of a hundred thousand each has a few hundred."""
+"""In how many parts sessions are kept: each part of a hundred thousand sessions has a few hundred."""
 _FLAGS = 2
 """Bytes of a stored record up to its flags."""
 
 
 class Waiter(NamedTuple):
-    """A connection that waits until a session has ended, and what is done then."""
+    """A connection that waits until a session has ended, and what is to be done then."""
 
     connection: Connection | None
     call: Callable[[], None]
 
 
 class Ending:
-    """A session that ends as soon as it is known what is stored for it, because that is taken away in the same unit of
+    """A session that ends as soon as it is known what is stored for it, because that is removed in the same unit of
     work."""
 
     __slots__ = ("last", "session", "stored", "waiters")
@@ -38,7 +38,7 @@ class Ending:
         """In order."""
         self.stored: dict[Token, Stored] = {}
         self.last: Token | None = None
-        """The last message that was read."""
+        """The last stored message that was read."""
 
     def add_waiter(self, waiter: Waiter) -> None:
         """Let another connection wait for the end, and drop those that have closed meanwhile."""
@@ -46,12 +46,13 @@ class Ending:
         self.waiters.append(waiter)
 
     def add(self, stored: Stored) -> None:
-        """A message is stored for the session. Payloads are kept only for reports and shared subscriptions."""
+        """Note a message that is stored for the session. Payloads are kept only for reports and shared
+        subscriptions."""
         wanted = stored.data[1] & (REPORTS | SHARED)
         self.stored[stored.token] = stored if wanted else Stored(stored.token, b"", stored.data[:_FLAGS])
 
     def stored_meanwhile(self, puts: Puts, row: int, count: int) -> None:
-        """More messages have been stored for it."""
+        """Note messages that have been stored for the session meanwhile."""
         for at in range(row, row + count):
             self.add(Stored(puts.tokens[at], b"", puts.heads[at][MQMD_LENGTH:] + puts.bodies[at]))
 
@@ -63,17 +64,17 @@ class Registry:
 
     def __init__(self, staged_key: bytes = b"") -> None:
         self._staged_key = staged_key
-        """The key under which all sessions stage; empty: each has its own."""
+        """The key under which the publications of all sessions are staged; empty: each session has its own."""
         self._parts: list[dict[str, Session]] = [{} for _ in range(PARTS)]
-        """By client identifier, in the part that its hash says."""
+        """Sessions by client identifier, each in the part that the identifier's hash selects."""
         self._count = 0
         self.by_listener: Counter[str] = Counter()
-        """The number of sessions whose client connected last through each listener."""
+        """How many sessions have clients that last connected through each listener."""
         self._due = Due(self._is_current)
         self.ending: dict[Session, Ending] = {}
-        """Those whose stored messages are being read so that they can end."""
+        """Sessions whose stored messages are being read so that they can end."""
         self._asking: dict[str, dict[Connection, None]] = {}
-        """Connections that ask for a session, and of whom it is not known yet whether they may: in order."""
+        """Connections that ask for a session and are still being authenticated, by client identifier and in order."""
 
     def __len__(self) -> int:
         return self._count
@@ -82,7 +83,8 @@ class Registry:
         return chain.from_iterable(self.portions())
 
     def portions(self) -> Iterator[list[Session]]:
-        """All sessions, some at a time, while others come and go: copying a table of a hundred thousand takes long."""
+        """Yield all sessions, some at a time, while others come and go; copying a table of a hundred thousand would
+        take long."""
         return (list(part.values()) for part in self._parts)
 
     def get(self, client_id: str) -> Session | None:
@@ -93,11 +95,11 @@ class Registry:
         return self._parts[hash(client_id) % PARTS]
 
     def asks(self, connection: Connection) -> None:
-        """Note that a client has sent CONNECT and is being authenticated."""
+        """Note that a connection has sent CONNECT and is being authenticated."""
         self._asking.setdefault(connection.request.client_id, {})[connection] = None
 
     def asked(self, connection: Connection) -> None:
-        """The client is known now, or its connection has ended."""
+        """Note that a connection is authenticated, or has ended."""
         if connection.request is None:
             return
         same = self._asking.get(connection.request.client_id, {})
@@ -106,13 +108,13 @@ class Registry:
             self._asking.pop(connection.request.client_id, None)
 
     def earlier(self, connection: Connection) -> list[Connection]:
-        """The connections that asked for the session of the same client before this one, and still wait."""
+        """The connections that asked for the session of the same client before this one and still wait."""
         request, asked_at = connection.request, connection.asked_at
         same = self._asking.get(request.client_id, ()) if request.client_id else ()
         return list(takewhile(lambda one: one.asked_at < asked_at, same))
 
     def add(self, session: Session) -> None:
-        """Add a session."""
+        """Add a session, or replace the one with the same client identifier."""
         session.staged_key = self._staged_key or session.key
         part = self._part(session.client_id)
         self._count += session.client_id not in part
@@ -120,7 +122,7 @@ class Registry:
         self.by_listener[session.listener] += 1
 
     def move(self, session: Session, listener: str) -> None:
-        """Note that the client of a session has connected through this listener."""
+        """Note through which listener the client of a session has connected."""
         self.by_listener[session.listener] -= 1
         self.by_listener[listener] += 1
         session.listener = listener
@@ -133,24 +135,24 @@ class Registry:
             self.by_listener[session.listener] -= 1
 
     def watch(self, session: Session, now: float) -> None:
-        """The connection of a session ended: note when the session, or its delayed will, is due."""
+        """Note when a session whose connection has ended, or its delayed will, is due."""
         session.ends_at = 0.0 if session.expiry == NEVER else now + session.expiry
         for due in (session.ends_at, session.will_at):
             if due:
                 self.watch_until(session, due)
 
     def watch_until(self, session: Session, due: float) -> None:
-        """Have `due` name a session at that time too, which is when it ends or its delayed will is due."""
+        """Have `due` name a session at this time too; it must be when the session ends or its delayed will is due."""
         self._due.note(due, session.client_id)
 
     def _is_current(self, due: float, client_id: str) -> bool:
-        """Whether a noted time still holds: a client that comes and goes leaves one with each of its connections."""
+        """Whether a noted time still counts: a client that comes and goes leaves one for each of its connections."""
         session = self.get(client_id)
         return session is not None and due in (session.ends_at, session.will_at)
 
     def due(self, now: float) -> Iterator[Session]:
-        """Sessions without a connection of which something is due, one at a time, because what one leads to may concern
-        the next."""
+        """Yield sessions without a connection of which something is due, one at a time, because what is done about one
+        may concern the next."""
         for client_id in self._due.over(now):
             session = self.get(client_id)
             if session is not None and session.connection is None:

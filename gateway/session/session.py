@@ -1,4 +1,4 @@
-"""One client's session: what outlives its connections. Pure; times are arguments."""
+"""A client's session: what outlives its connections. Pure; times are arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
 _NO_IDS: frozenset[int] = frozenset()
-"""As most sessions have none, they have this one together: an empty set of its own takes 216 bytes for each."""
+"""Shared by most sessions, which have no ids there: an empty set of its own would take 216 bytes for each."""
 NEVER = 0xFFFFFFFF
 """Session Expiry Interval that means: does not expire [MQTT-3.1.2.11.2]."""
 
@@ -31,7 +31,7 @@ STAGED_ID = 2
 
 
 class Session:
-    """State of one client identifier."""
+    """The state of one client identifier."""
 
     __slots__ = (
         "came",
@@ -70,71 +70,72 @@ class Session:
         self.client_id = client_id
         self.key = key_of(client_id)
         self.restored: dict[Token, bytes] | None = None
-        """Those of its staged messages that were staged by a process before this one, or by another gateway, or once
-        more; with what markers on targets call them, if it is not what their token says."""
+        """Staged messages of the session that were staged by an earlier process, by another gateway, or more than once,
+        each with the name that markers on targets have for it, where their token does not give it."""
         self.staged_key = self.key
-        """The key under which its client's QoS 2 publications are staged."""
+        """The key under which the QoS 2 publications of its client are staged."""
         self.version = version
         self.user: str | None = None
         self.listener = ""
-        """The listener its client connected through last: access lists may ask for it while the client is away."""
+        """The listener through which its client last connected; access lists may need it while the client is away."""
         self.durable = False
-        """Whether its state is on the state queues: it outlives its connection."""
+        """Whether its state is on the state queues, so that it outlives its connection."""
         self.expiry = 0
-        """Seconds it is kept after its connection has ended."""
+        """For how many seconds it is kept after its connection has ended."""
         self.ends_at = 0.0
-        """When it ends, while it has no connection (0: not at a set time)."""
+        """When it ends if it has no connection (0: at no set time)."""
         self.subscriptions = Subscriptions()
         self.inbound: dict[int, Publication | Plain | StagedRun] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
-        """Tokens of those that are staged as records and committed."""
+        """Tokens of those that are staged as records and committed, by packet id."""
         self.releasing: dict[int, Connection | None] | None = None
-        """QoS 2 publications that the client has released and whose destination is parked; with the connection on which
-        it has released them again since."""
+        """QoS 2 publications whose release waits because their destination is parked, by packet id, each with the
+        connection on which the client has released it again since."""
         self.read_back = _NO_IDS
-        """Those whose release was undone, and which are not in `inbound` yet: they are read from the staged ones."""
+        """Those whose release was undone and that are not back in `inbound` yet; they are read from the staged ones."""
         self.outflow = Outflow()
         self.unconfirmed = False
-        """Made by a CONNECT that has not been answered yet."""
+        """Whether it was made by a CONNECT that has not been answered yet."""
         self.ended = False
         """Whether it has ended: what still arrives for it is dropped."""
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""
         self.stored_bytes = 0
-        """Payload bytes of them."""
+        """How many payload bytes these have."""
         self.reports = False
-        """Whether a report was asked for of any: it is due when they are taken because the session ends."""
+        """Whether any of them has asked for a report, which is due when they are removed because the session ends."""
         self.delivered = self.received = 0
-        """Messages its client has acknowledged, and publications of it, since the process began."""
+        """How many messages its client has acknowledged, and how many it has published, since the process began."""
         self.passed_over: list[Sharers[Session]] | None = None
-        """The shared subscriptions that do not look at it until it can take messages again."""
+        """The shared subscriptions that pass over the session until it can take messages again."""
         self.epoch = 0
-        """How often it has changed its owner, where several gateways share the state queues."""
+        """How often it has changed its owner, if several gateways share the state queues."""
         self.came_after = 0
-        """The number of the last publication of this gateway's clients that other gateways wanted, when it came."""
+        """The number that the last publication of this gateway's clients wanted by other gateways had when the session
+        came."""
         self.came: dict[str, Any] | None = None
-        """What its record says of the gateways where it was of late: see `broker.gateways.session_moves`."""
+        """What its record says of the gateways that had it lately: see `broker.gateways.session_moves`."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0
         """When a delayed will is due (0: none waits)."""
 
     def begin_release(self, packet_id: int) -> None:
-        """A publication is being released whose destination is parked."""
+        """Note that a publication whose destination is parked is being released."""
         self.releasing = self.releasing or {}
         self.releasing[packet_id] = None
 
     def release_again(self, packet_id: int) -> bool:
-        """Whether the publication is being released already; if so, this connection is told when that is over."""
+        """Whether the publication is being released already; if so, this connection is told when that is done."""
         if not self.releasing or packet_id not in self.releasing:
             return False
         self.releasing[packet_id] = self.connection
         return True
 
     def end_release(self, packet_id: int) -> Connection | None:
-        """The release is committed or undone. Returns the connection on which it was released again, if it still
-        exists."""
+        """Note that the release is committed or undone. Returns the connection on which it was released again, if that
+        still exists."""
         again = self.releasing.pop(packet_id, None) if self.releasing else None
         return again if again is self.connection else None
 
@@ -144,32 +145,33 @@ class Session:
         return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
 
     def be_passed_over(self, sharers: Sharers[Session]) -> None:
-        """Take the session out of turn for a shared subscription: it can take no message now."""
+        """Take the session out of its turn for a shared subscription, because it can take no message now."""
         self._note(sharers)
         sharers.pass_over(self)
 
     def be_full(self, sharers: Sharers[Session], size: int) -> None:
-        """Take it out of turn also for payloads of this many bytes, for which it has no room."""
+        """Take the session out of its turn for payloads of this size too, for which it has no room."""
         if self in sharers.rings.turns:
             self._note(sharers)
         sharers.fill_up(self, size)
 
     def _note(self, sharers: Sharers[Session]) -> None:
         noted = self.passed_over or []
-        if len(noted) > len(self.subscriptions):  # a client may subscribe and unsubscribe ever again
+        if len(noted) > len(self.subscriptions):  # a client may subscribe and unsubscribe again and again
             noted = [one for one in noted if self in one.rings.passed or self in one.rings.full]
         noted.append(sharers)
         self.passed_over = noted
 
     def be_in_turn(self) -> None:
-        """Put the session back in turn: its client has come or acknowledged something, or less is stored for it."""
+        """Put the session back in its turns: its client has connected or acknowledged something, or less is stored for
+        it."""
         noted, self.passed_over = self.passed_over, None
         for sharers in noted or ():
             sharers.put_back(self)
 
     @property
     def takes_soon(self) -> bool:
-        """Whether its client is connected and has no more waiting for it than it takes at once."""
+        """Whether its client is connected and no more waits for it than it can take at once."""
         outflow = self.outflow
         waits = max(outflow.queued, self.stored - len(outflow.inflight))
         return self.connection is not None and waits < outflow.window
@@ -196,7 +198,7 @@ class Session:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:
-        """A session from its record, at start-up, when no client is connected."""
+        """Make a session from its record, at start-up, when no client is connected."""
         session = cls(record["client"], record["version"])
         session.user = record["user"]
         session.listener = record.get("listener", "")
@@ -212,7 +214,8 @@ class Session:
 
 
 def will_record(session: Session, will: Will, delay: float) -> dict[str, Any]:
-    """A will as it is stored while its connection lives, so that it is published even after this process was killed."""
+    """The record of a will, stored while its connection lives, so that it is published even after this process is
+    killed."""
     return {
         "client": session.client_id,
         "topic": will.topic,
@@ -239,7 +242,7 @@ def will_from_record(record: dict[str, Any]) -> Will:
 
 
 def session_expiry(version: int, clean: bool, properties: Properties, maximum: int) -> int:
-    """How many seconds a session is kept. In 3.x: not at all or for ever; 5.0 says how long (absent: 0)
+    """For how many seconds a session is kept. In 3.x not at all or for ever; in 5.0 as its property says (absent: 0)
     [MQTT5-3.1.2-23]."""
     if version != V5:
         return 0 if clean else maximum
