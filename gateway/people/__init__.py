@@ -1,2 +1,2 @@
-"""People who look at the gateway and operate it: users and their roles, sessions, tokens, how they sign in, and the
+"""People who watch and operate the gateway: users and their roles, sessions and tokens, how they sign in, and the audit
 trail of what they have done."""

@@ -1,7 +1,7 @@
-"""The audit trail: what somebody has asked for as a record, without secrets and payloads. No I/O.
+"""The audit trail: requests of people as records, without secrets and payloads. No I/O.
 
-Records lie on the queue MQGATE.AUDIT as JSON, each with an expiry, so that the queue manager itself keeps the trail as
-long as it is to be kept.
+Records are on the queue MQGATE.AUDIT as JSON, each with an expiry, so that the queue manager itself keeps the trail
+only for as long as is wanted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gateway.mq import mqmd
 from gateway.ports.people import Caller
 
 MOST_WAITING = 1000
-"""Records that wait for the queue manager; beyond that they are only counted."""
+"""How many records may wait for the queue manager; more are only counted."""
 REFUSED_A_MINUTE = 60
-"""Refused requests that become records in a minute: strangers send them."""
+"""How many refused requests become records in a minute, as anybody can send them."""
 LONGEST_TEXT = 100
 SECRET = {
     "password",
@@ -36,12 +36,12 @@ SECRET = {
     "yaml",
     "mapping",
 }
-"""Arguments that are a secret or a payload: how long they are is said."""
+"""Arguments that are a secret or a payload: only their length is recorded."""
 COUNTS = ("matched", "done", "failed", "removed")
 _COMMAND = re.compile(
     r"^[ \t]{0,40}([A-Za-z]{1,30}[ \t]{1,20}[A-Za-z]{1,30}(?:[ \t]{0,20}\([^)\n]{0,60}\))?)", re.MULTILINE
 )
-"""Bounded everywhere, so that what follows a place is looked at once."""
+"""Every part of the pattern is bounded, so that what follows a place is looked at only once."""
 MOST_COMMANDS = 20
 _LONGEST_EXPIRY = 999_999_999
 
@@ -50,7 +50,7 @@ def record(
     caller: Caller, address: str, action: str, place: Mapping[str, str], arguments: Mapping[str, Any], status: int,
     answer: object, now: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """One act."""
+    """The record of one request."""
     said = {key: _shown(key, value, action) for key, value in arguments.items()}
     found: dict[str, Any] = {
         "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -81,7 +81,7 @@ def _shown(key: str, value: object, action: str) -> object:
 
 
 def message_of(found: Mapping[str, Any], keep: float) -> tuple[bytes, bytes]:
-    """(descriptor, body) of a record that is kept for so many seconds."""
+    """(descriptor, body) of the message of a record that is kept for `keep` seconds."""
     body = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
     now = datetime.now(UTC)
     user = str(found["user"]).encode("ascii", "replace").decode()[:12]
@@ -100,13 +100,13 @@ class Waiting:
         self._records: deque[dict[str, Any]] = deque()
         self._refused_since, self._refused = 0.0, 0
         self.thinned = 0
-        """Those that became no record since the last one that did."""
+        """How many became no record since the last one that did."""
 
     def __len__(self) -> int:
         return len(self._records)
 
     def add(self, found: dict[str, Any], now: float) -> None:
-        """One more."""
+        """Add a record, or only count it if there is no room."""
         if (found["status"] in {401, 403, 421, 429} and not self._room_for_refused(now)) or len(
             self._records
         ) >= MOST_WAITING:
@@ -116,7 +116,7 @@ class Waiting:
             self.thinned = 0
 
     def take(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """Remove and return all of them."""
         taken = list(self._records)
         self._records.clear()
         return taken

@@ -1,7 +1,7 @@
-"""People of an OpenID provider: the authorization code flow with PKCE (RFC 6749, RFC 7636, OpenID Connect Core 1.0).
+"""Sign-in with an OpenID provider: the authorization code flow with PKCE (RFC 6749, RFC 7636, OpenID Connect Core 1.0).
 
-Each attempt has a state, a nonce and a verifier of its own, is bound to the browser that began it by a cookie, and
-counts once. Where it leads in the end is fixed: no address comes from a request. `begin` and `finish` block.
+Each attempt has its own state, nonce and verifier, is bound by a cookie to the browser that began it, and can be used
+once. Where it leads in the end is fixed: no address is taken from a request. `begin` and `finish` block.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gateway.ports.people import ROLES, Caller
 
 ATTEMPT_SECONDS = 600.0
 MOST_OVER = 10_000
-"""Attempts that came back and are remembered. One that is forgotten is of no use: its code counts once at the
-provider."""
+"""How many used attempts are remembered. One that is forgotten is of no use either, as the provider accepts its code
+only once."""
 DOCUMENT_SECONDS = 3600.0
 REDIRECT = "/api/v1/sign-in/answer"
 LONGEST = 4096
 _IN_FORM = "client_secret_post"
 _PLACES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-_NOT_NOW = "the provider does not answer as it should: the log says more; try again"
+_NOT_NOW = "the provider does not answer as it should: see the log, and try again"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Somebody is at the provider."""
+    """A sign-in that is under way at the provider."""
 
     state: str
     nonce: str
@@ -48,9 +48,9 @@ class Attempt:
 
 
 class Attempts:
-    """Those that are under way. The browser keeps them: what its cookie holds makes the rest, with a key of this
-    process. So one that is never finished leaves nothing here, and however many strangers begin, nobody is pushed out.
-    Those that came back are remembered, since each counts once, in whichever browser. No I/O."""
+    """Attempts that are under way. The browser keeps them: the rest is derived from its cookie with a key of this
+    process. So an attempt that is never finished leaves nothing here, and strangers who begin many of them displace
+    nobody. Used attempts are remembered, because each can be used only once, in whichever browser. No I/O."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -58,12 +58,12 @@ class Attempts:
         self._lock = threading.Lock()
 
     def begin(self, now: float) -> tuple[str, Attempt]:
-        """(what the cookie is to hold, the attempt)."""
+        """Begin an attempt. Returns what the cookie is to hold, and the attempt."""
         cookie = f"{int(now)}.{secrets.token_urlsafe(32)}"
         return cookie, self._of(cookie)
 
     def take(self, state: str, cookie: str, now: float) -> Attempt:
-        """The attempt of this cookie, which is over with it (Refused)."""
+        """The attempt of this cookie, which is used up by this. Raises Refused."""
         attempt = self._of(cookie)
         again = len(state) == len(attempt.state) and self._came_back(state)
         if not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "replace")):
@@ -74,7 +74,7 @@ class Attempts:
         return attempt
 
     def _came_back(self, state: str) -> bool:
-        """Remember that it has; whether it had before."""
+        """Note that an attempt is used; returns whether it was used before."""
         with self._lock:
             again = state in self._over
             while len(self._over) >= MOST_OVER:
@@ -91,7 +91,7 @@ class Attempts:
 
 
 class Provider:
-    """One provider."""
+    """An OpenID provider."""
 
     def __init__(self, settings: Oidc, ca: str | None, secret: str | None, told: Callable[[str, str], None]) -> None:
         self.settings = settings
@@ -103,16 +103,16 @@ class Provider:
 
     @property
     def name(self) -> str:
-        """What the page calls it."""
+        """The provider's name on the sign-in page."""
         return self.settings.name
 
     @property
     def redirect(self) -> str:
-        """Where the provider sends browsers back to."""
+        """The address to which the provider sends browsers back."""
         return self.settings.gateway_url.rstrip("/") + REDIRECT
 
     def begin(self) -> Begun:
-        """A new attempt (Refused)."""
+        """Begin a sign-in. Raises Refused."""
         place = self._places()["authorization_endpoint"]
         cookie, attempt = self._attempts.begin(time.monotonic())
         challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
@@ -124,13 +124,13 @@ class Provider:
         return Begun(f"{place}{'&' if urlsplit(place).query else '?'}{urlencode(query)}", cookie)
 
     def finish(self, query: Mapping[str, str], cookie: str) -> Caller:
-        """Who comes back (Refused)."""
+        """Finish a sign-in; returns who has signed in. Raises Refused."""
         attempt = self._attempts.take(query.get("state", ""), cookie, time.monotonic())
         if query.get("iss", self.settings.issuer) != self.settings.issuer:  # RFC 9207
-            raise Refused("the answer is of another provider")
+            raise Refused("the answer is from another provider: begin again")
         code = query.get("code", "")
         if not code or len(code) > LONGEST:
-            raise Refused("the provider has not let in: " + query.get("error", "no code")[:60])
+            raise Refused("the provider has refused the sign-in: " + query.get("error", "no code")[:60])
         claims = self._claims(self._exchange(code, attempt.verifier))
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
             raise Refused("the token is for another sign-in")
@@ -153,7 +153,7 @@ class Provider:
         return max(found, key=ROLES.index, default=None)
 
     def _exchange(self, code: str, verifier: str) -> str:
-        """The ID token for a code."""
+        """Exchange a code for the ID token. Raises Refused."""
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
             "code_verifier": verifier,
@@ -167,11 +167,12 @@ class Provider:
         answer = self._asked(self._places()["token_endpoint"], urlencode(form).encode(), headers)
         token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or len(token) > LONGEST * 4:
-            raise Refused("the provider gives no ID token", 503)
+            raise Refused("the provider has returned no ID token", 503)
         return token
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """What a token of the provider says: signed with a public key of its own, for this gateway, valid now."""
+        """The claims of a token that is signed with one of the provider's keys, made for this gateway and valid now.
+        Raises Refused."""
         import jwt
 
         settings = self.settings
@@ -179,7 +180,7 @@ class Provider:
         try:
             named = keys.by_id.get(str(jwt.get_unverified_header(token).get("kid")))
         except (jwt.PyJWTError, RecursionError) as error:
-            raise Refused("the ID token is none") from error
+            raise Refused("the provider's ID token is not a token") from error
         for key in [named] if named is not None else keys.all:
             try:
                 claims: dict[str, Any] = jwt.decode(
@@ -195,13 +196,13 @@ class Provider:
             ):
                 break
             return claims
-        raise Refused("the ID token is not the provider's, not for this gateway, or not valid now")
+        raise Refused("the ID token is not from the provider, not for this gateway, or not valid now")
 
     def _keys(self) -> Keys:
         return keys_of(self._asked(self._places()["jwks_uri"], wrong=_wrong_keys))
 
     def _places(self) -> dict[str, str]:
-        """Where the provider is asked for what, as it says itself."""
+        """The addresses of the provider's endpoints, from its own configuration document."""
         if self._document is not None and time.monotonic() - self._document[0] < DOCUMENT_SECONDS:
             return self._document[1]
         said = self._asked(self.settings.issuer.rstrip("/") + DISCOVERY, wrong=self._wrong_document)
@@ -211,7 +212,7 @@ class Provider:
         return places
 
     def _wrong_document(self, said: Any) -> str:
-        """What is wrong with its configuration (OpenID Connect Discovery 1.0, 4.3); empty: nothing."""
+        """What is wrong with its configuration document (OpenID Connect Discovery 1.0, 4.3); empty: nothing."""
         found = said if isinstance(said, dict) else {}
         if found.get("issuer") != self.settings.issuer:
             return f"its configuration is that of the issuer {str(found.get('issuer'))[:100]!r}"
@@ -226,7 +227,7 @@ class Provider:
         self, url: str, body: bytes | None = None, headers: dict[str, str] | None = None,
         wrong: Callable[[Any], str] = lambda _answer: "",
     ) -> Any:  # fmt: skip
-        """What it answers (Refused). `wrong` says why it cannot be used, if it cannot."""
+        """The provider's answer. `wrong` says why an answer cannot be used, or nothing. Raises Refused."""
         try:
             answer = ask(url, self._manner, self.settings.issuer, body, headers).value
             why = wrong(answer)
@@ -247,13 +248,13 @@ def _wrong_keys(said: Any) -> str:
 
 
 def _only_in_form(methods: object) -> bool:
-    """Whether a provider takes the secret of a client in the form alone. Without a word it takes it in a header
-    (OpenID Connect Discovery 1.0, 3), as RFC 6749, 2.3.1, wants it."""
+    """Whether a provider takes the secret of a client in the form only. Unless it says so, it takes it in a header
+    (OpenID Connect Discovery 1.0, 3), as RFC 6749, 2.3.1 demands."""
     return isinstance(methods, list) and _IN_FORM in methods and "client_secret_basic" not in methods
 
 
 def _basic(client_id: str, secret: str) -> str:
-    """Name and secret of a client in a header (RFC 6749, 2.3.1): each encoded as in a form, before both are in
+    """Name and secret of a client as a header (RFC 6749, 2.3.1): each is encoded as in a form, then both together in
     base64."""
     pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"

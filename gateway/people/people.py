@@ -1,7 +1,7 @@
-"""The people of one gateway: who they are by password, token or cookie, and what changes about them.
+"""The people of one gateway: who they are, by password, token or cookie, and changes to them.
 
-Called in the reactor's thread. What takes long, passwords and the file, is done on threads, a few at a time: `soon`
-brings the answer back.
+Called in the reactor's thread. What takes long (passwords, the file) is done on threads, a few at a time; `soon` brings
+the answer back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.people.users_file import UsersFile
 from gateway.ports.people import NOBODY, ROLES, Caller
 
 THREADS, MOST_WAITING = 2, 32
-"""A password takes 64 MiB for a twentieth of a second."""
+"""A password takes 64 MiB and a twentieth of a second."""
 WRONG = "user or password is wrong"
 
 Answered = Callable[[Any], None]
@@ -31,13 +31,13 @@ Answered = Callable[[Any], None]
 
 
 class Directory(Protocol):
-    """Knows users by their passwords. Blocks."""
+    """Knows users by their passwords. Its calls block."""
 
     def ask(self, who: Credentials) -> Login | NotNow | None:
-        """Whether it knows this one."""
+        """Who this is, if the directory knows them by this password."""
 
     def close(self) -> None:
-        """End its connections."""
+        """End the connections."""
 
 
 class Begun(NamedTuple):
@@ -48,21 +48,21 @@ class Begun(NamedTuple):
 
 
 class OpenId(Protocol):
-    """A provider to which browsers are sent. Blocks."""
+    """A provider to which browsers are sent to sign in. Its calls block."""
 
     @property
     def name(self) -> str:
-        """What the page calls it."""
+        """The provider's name on the sign-in page."""
 
     def begin(self) -> Begun:
-        """Send one there (Refused)."""
+        """Begin a sign-in. Raises Refused."""
 
     def finish(self, query: Mapping[str, str], cookie: str) -> Caller:
-        """Who comes back (Refused)."""
+        """Finish a sign-in; returns who has signed in. Raises Refused."""
 
 
 class Refused(Exception):
-    """Nobody is signed in. `status`: as HTTP has it."""
+    """A sign-in was refused. `status` is the HTTP status."""
 
     def __init__(self, text: str, status: int = 401) -> None:
         super().__init__(text)
@@ -70,14 +70,14 @@ class Refused(Exception):
 
 
 class SignedIn(NamedTuple):
-    """What the cookie is to hold, and whose it is."""
+    """What the cookie is to hold, and who has signed in."""
 
     cookie: str
     caller: Caller
 
 
 class People:
-    """All of them."""
+    """All people of the gateway."""
 
     def __init__(
         self, file: UsersFile, guesses: Guesses, sessions: Sessions, secret: bytes,
@@ -94,17 +94,19 @@ class People:
 
     @property
     def users(self) -> Users:
-        """Those of the file."""
+        """The users in the file."""
         return self._users
 
     def use(self, users: Users) -> None:
-        """Take over what the file says: who has another role or password, is disabled or gone, is signed out."""
+        """Put the users of the file into force. Whoever has another role or password now, or is disabled or gone, is
+        signed out."""
         before, self._users = self._users, users
         self._hashes = Hashes({name: one.password for name, one in users.items() if one.password}, self._secret)
         self.sessions.end_those(lambda one: one.method == "password" and _differs(before, users, one))
 
     def use_others(self, provider: OpenId | None, directory: Directory | None, changed: set[str]) -> None:
-        """Those who know people elsewhere; whoever was signed in by one that has changed is signed out."""
+        """Set the provider and the directory that know people. Whoever signed in by a method in `changed` is signed
+        out."""
         before, self.directory, self.provider = self.directory, directory, provider
         if before is not None:
             before.close()
@@ -113,16 +115,16 @@ class People:
     # -- who it is --
 
     def of_token(self, text: str) -> Caller | None:
-        """Whose token it is."""
+        """Whose token it is; None: nobody's."""
         found = data.user_of_token(self._users, text, time.time())
         return None if found is None else Caller(found[0].name, "token", found[1])
 
     def of_cookie(self, cookie: str) -> Caller | None:
-        """Whose session it is."""
+        """Whose session it is; None: nobody's."""
         return self.sessions.caller_of(cookie, time.monotonic())
 
     def sign_in(self, user: str, password: str, address: str, answered: Answered) -> None:
-        """Begin a session for who knows this password: `answered` with SignedIn or Refused."""
+        """Begin a session for whoever knows this password; `answered` gets SignedIn or Refused."""
         held_up = self._held_up(user, address)
         if held_up is not None:
             answered(held_up)
@@ -144,12 +146,13 @@ class People:
         return Refused(f"too many wrong passwords: try again in {round(wait) + 1} s", 429) if wait > 0 else None
 
     def _still(self, who: Caller) -> bool:
-        """Whether nothing has changed about who was found meanwhile."""
+        """Whether nothing has changed about a user meanwhile."""
         own = self._users.get(who.user)
         return who.method != "password" or (own is not None and not own.disabled and own.role == who.role)
 
     def _known(self, user: str, password: str, address: str) -> Caller:
-        """On a thread: who it is (Refused). Those that came together have been wrong meanwhile."""
+        """Find out, on a thread, who this is. Raises Refused, also if others that came at the same time were wrong
+        meanwhile."""
         held_up = self._held_up(user, address)
         if held_up is not None:
             raise held_up
@@ -164,14 +167,14 @@ class People:
         raise Refused(WRONG)
 
     def send(self, answered: Answered) -> None:
-        """Send a browser to the provider: `answered` with Begun or Refused."""
+        """Send a browser to the provider; `answered` gets Begun or Refused."""
         if self.provider is None:
             answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
         else:
             self.apart(self.provider.begin, answered)
 
     def come_back(self, query: Mapping[str, str], cookie: str, answered: Answered) -> None:
-        """A browser comes back from it: `answered` with SignedIn or Refused."""
+        """Handle a browser that comes back from the provider; `answered` gets SignedIn or Refused."""
         if self.provider is None:
             answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
             return
@@ -181,7 +184,7 @@ class People:
         )
 
     def begin(self, who: Caller) -> SignedIn:
-        """A session for somebody whose identity is proved."""
+        """Begin a session for somebody whose identity is proved."""
         cookie = self.sessions.begin(
             who.user, who.method, who.role, time.monotonic(), partial(secrets.token_urlsafe, 32)
         )
@@ -190,24 +193,24 @@ class People:
     # -- changes --
 
     def add(self, name: str, role: str, password: str | None, answered: Answered) -> None:
-        """A new user: `answered` with the user."""
+        """Add a user; `answered` gets the user."""
         self._change(lambda users: data.added(users, name, role, _hashed(password) or ""), name, answered)
 
     def change(
         self, name: str, role: str | None, password: str | None, disabled: bool | None, answered: Answered
     ) -> None:
-        """Another role, password or state; sessions of the user end."""
+        """Change role, password or state of a user, whose sessions end."""
         self._change(
             lambda users: data.changed(users, name, role=role, password=_hashed(password), disabled=disabled),
             name, answered,
         )  # fmt: skip
 
     def remove(self, name: str, answered: Answered) -> None:
-        """No user any more."""
+        """Remove a user."""
         self._change(lambda users: data.removed(users, name), name, answered)
 
     def give_token(self, name: str, scope: str, days: float, note: str, answered: Answered) -> None:
-        """A token: `answered` with the token and its text, which nobody can see again."""
+        """Add a token; `answered` gets the token and its text, which cannot be seen again."""
         secret = secrets.token_urlsafe(32)
         token = Token(secrets.token_hex(4), data.digest_of(secret), scope, time.time() + days * 86_400, note)
 
@@ -217,7 +220,7 @@ class People:
         self._change(lambda users: data.with_token(users, name, token), name, told)
 
     def take_token(self, name: str, token: str, answered: Answered) -> None:
-        """It is worth nothing any more."""
+        """Remove a token."""
         self._change(lambda users: data.without_token(users, name, token), name, answered)
 
     def _change(self, change: Callable[[Users], Users], name: str, answered: Answered) -> None:
@@ -231,9 +234,9 @@ class People:
         self.apart(partial(self.file.change, change), told)
 
     def apart(self, question: Callable[[], Any], answered: Answered) -> None:
-        """Ask on a thread."""
+        """Answer a question on a thread."""
         if self._waiting >= MOST_WAITING:
-            answered(Refused("too many at a time: try again", 503))
+            answered(Refused("too many requests at a time: try again later", 503))
             return
         self._waiting += 1
 
@@ -245,14 +248,14 @@ class People:
             found: Any
             try:
                 found = question()
-            except Exception as error:  # noqa: BLE001 -- told to who has asked
+            except Exception as error:  # noqa: BLE001 -- whoever asked is told
                 found = error
             self._soon(partial(told, found))
 
         self._threads.submit(work)
 
     def close(self) -> None:
-        """The threads end; what waits is not done any more."""
+        """End the threads; what waits for them is not done."""
         self._threads.close()
         if self.directory is not None:
             self.directory.close()
@@ -276,7 +279,7 @@ def _of_directory(directory: Directory, user: str, password: str) -> Caller:
 
 
 def _differs(before: Users, now: Users, session: Session) -> bool:
-    """Whether what the session's user may has changed, or the password that began it."""
+    """Whether the rights of the session's user have changed, or the password that began it."""
     old, new = before.get(session.user), now.get(session.user)
     if new is None or new.disabled or new.role != session.role:
         return True

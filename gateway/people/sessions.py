@@ -1,7 +1,7 @@
 """Sessions of people at the admin port: what a cookie stands for. No I/O; the time and random texts are arguments.
 
-Only a digest of what the cookie holds is kept. A session ends when it has not been used, when it is as old as it may
-become, when its user signs out, and when what its user may has changed.
+Only a digest of what the cookie holds is kept. A session ends if it has not been used for some time, when it reaches
+its greatest age, when its user signs out, and when the user's rights change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_SESSIONS, MAX_OF_USER = 1000, 20
 
 @dataclass(slots=True)
 class Session:
-    """One."""
+    """The session of one person."""
 
     user: str
     method: str
@@ -28,7 +28,7 @@ class Session:
 
 
 class Sessions:
-    """All of them, those that began longest ago first."""
+    """All sessions, those that began longest ago first."""
 
     def __init__(self, idle: float, length: float) -> None:
         self.idle, self.length = idle, length
@@ -38,14 +38,14 @@ class Sessions:
         return len(self._all)
 
     def begin(self, user: str, method: str, role: str, now: float, random: Callable[[], str]) -> str:
-        """What the cookie is to hold. It is always a new one, whatever cookie the browser had."""
+        """Begin a session; returns what the cookie is to hold. That is always new, whatever cookie the browser had."""
         self._make_room(user, now)
         cookie = random()
         self._all[_key(cookie)] = Session(user, method, role, random(), now, now)
         return cookie
 
     def caller_of(self, cookie: str, now: float) -> Caller | None:
-        """Whose session it is; it counts as used."""
+        """Whose session it is, which counts as used now; None: nobody's."""
         key = _key(cookie)
         found = self._all.get(key)
         if found is None:
@@ -57,11 +57,11 @@ class Sessions:
         return Caller(found.user, found.method, found.role, found.form_token, key)
 
     def end(self, key: str) -> None:
-        """Sign out."""
+        """Sign out the session with this key."""
         self._all.pop(key, None)
 
     def end_those(self, which: Callable[[Session], bool]) -> int:
-        """Sign out everybody of whom it says so; how many."""
+        """End the sessions for which `which` returns true; returns how many."""
         ended = [key for key, one in self._all.items() if which(one)]
         for key in ended:
             del self._all[key]

@@ -1,4 +1,4 @@
-"""Users of the admin port and their tokens, as data: what is in the file of users. No I/O; the time is an argument."""
+"""Users of the admin port and their tokens as data: what the file of users holds. No I/O; the time is an argument."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 1000
 MAX_USERS, MAX_TOKENS = 1000, 50
 LONGEST_DAYS = 366
 LAST_TIME = 253_402_300_799
-"""The last second of the year 9999: what can be shown as a date."""
+"""The last second of the year 9999, as later times cannot be shown as dates."""
 PREFIX = "mqg"
-"""How a token begins, so that one is recognised where it should not be."""
+"""How a token begins, so that it is recognised where it should not be."""
 
 
 class Unfit(Exception):
-    """What was asked for cannot be; the text says why and what to do. `status`: as HTTP has it."""
+    """A change that cannot be made; the text says why and what to do. `status` is the HTTP status."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -30,25 +30,25 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """By which a program acts as a user, until it ends."""
+    """Lets a program act as a user until the token ends."""
 
     id: str
     digest: str
-    """Of its secret part, which is not kept."""
+    """The digest of its secret part, which is not kept."""
     scope: str
-    """The most it may do, whatever its user may."""
+    """The highest role it can have, whatever its user's role."""
     ends: float
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One of the file."""
+    """A user in the file."""
 
     name: str
     role: str
     password: str = ""
-    """Its hash; empty: signs in by tokens only."""
+    """The hash of the password; empty: the user signs in by tokens only."""
     disabled: bool = False
     tokens: dict[str, Token] = field(default_factory=dict)
 
@@ -57,41 +57,41 @@ Users = dict[str, User]
 
 
 def added(users: Users, name: str, role: str, password: str) -> Users:
-    """With one more. `password` is a hash."""
+    """The users and one more. `password` is a hash. Raises Unfit."""
     if not NAME.match(name):
-        raise Unfit(f"`{name[:70]}` is no user name: write letters, digits and . _ @ -, at most 64")
+        raise Unfit(f"`{name[:70]}` is not a user name: use letters, digits and . _ @ -, at most 64 of them")
     if name in users:
         raise Unfit(f"there is a user {name} already: change or remove that one", 409)
     if len(users) >= MAX_USERS:
-        raise Unfit(f"there are {MAX_USERS} users already: have a directory or an OpenID provider know them", 409)
+        raise Unfit(f"there are {MAX_USERS} users already: use a directory or an OpenID provider for more", 409)
     return {**users, name: User(name, _role(role), password)}
 
 
 def changed(users: Users, name: str, *, role: str | None, password: str | None, disabled: bool | None) -> Users:
-    """With another role, password (a hash) or state."""
+    """The users, one of them with another role, password (a hash) or state. Raises Unfit."""
     user = known(users, name)
     more: dict[str, Any] = {"role": role and _role(role), "password": password, "disabled": disabled}
     return {**users, name: replace(user, **{key: value for key, value in more.items() if value is not None})}
 
 
 def removed(users: Users, name: str) -> Users:
-    """Without one."""
+    """The users without one of them. Raises Unfit."""
     known(users, name)
     return {key: user for key, user in users.items() if key != name}
 
 
 def with_token(users: Users, name: str, token: Token) -> Users:
-    """With a token of a user."""
+    """The users, one of them with another token. Raises Unfit."""
     user = known(users, name)
     if len(user.tokens) >= MAX_TOKENS:
         raise Unfit(f"{name} has {MAX_TOKENS} tokens already: remove one", 409)
     if not allows(user.role, _role(token.scope)):
-        raise Unfit(f"{name} is {user.role}, so that no token of theirs can be {token.scope}", 409)
+        raise Unfit(f"{name} is {user.role}, so a token of this user cannot be {token.scope}", 409)
     return {**users, name: replace(user, tokens={**user.tokens, token.id: token})}
 
 
 def without_token(users: Users, name: str, token: str) -> Users:
-    """Without it."""
+    """The users, one of them without a token. Raises Unfit."""
     user = known(users, name)
     if token not in user.tokens:
         raise Unfit(f"{name} has no token {token}", 404)
@@ -99,7 +99,7 @@ def without_token(users: Users, name: str, token: str) -> Users:
 
 
 def known(users: Users, name: str) -> User:
-    """The user of this name (Unfit)."""
+    """The user with this name. Raises Unfit if there is none."""
     if name not in users:
         raise Unfit(f"there is no user {name} in the file of users", 404)
     return users[name]
@@ -107,28 +107,29 @@ def known(users: Users, name: str) -> User:
 
 def _role(role: str) -> str:
     if role not in ROLES:
-        raise Unfit(f"`{role}` is no role: write {', '.join(ROLES)}")
+        raise Unfit(f"`{role}` is not a role: write one of {', '.join(ROLES)}")
     return role
 
 
 def check_password(password: str) -> None:
-    """Unfit: too short to withstand guesses, or too long to be looked at."""
+    """Raise Unfit if a password is too short to withstand guessing, or too long to be checked."""
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise Unfit(f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")
+        raise Unfit(f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters: choose another")
 
 
 def token_text(token: str, secret: str) -> str:
-    """What its user sends."""
+    """The text of a token, as its user sends it."""
     return f"{PREFIX}_{token}_{secret}"
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of it: it has too many random bits to be guessed, so that no slow hash is needed."""
+    """The digest of a secret, which is what is kept. The secret has too many random bits to be guessed, so no slow hash
+    is needed."""
     return sha256(secret.encode()).hexdigest()
 
 
 def user_of_token(users: Users, text: str, now: float) -> tuple[User, str] | None:
-    """Whose token it is, and the role it has: the lower one of its own and its user's."""
+    """Whose token it is, and its role, which is the lower one of its own and its user's; None: nobody's."""
     prefix, _, rest = text.partition("_")
     name, _, secret = rest.partition("_")
     if prefix != PREFIX:
@@ -143,21 +144,21 @@ def user_of_token(users: Users, text: str, now: float) -> tuple[User, str] | Non
 
 
 def as_document(users: Users) -> dict[str, Any]:
-    """The file of users."""
+    """The content of the file of users."""
     listed = [{**asdict(user), "tokens": [asdict(token) for token in user.tokens.values()]} for user in users.values()]
     return {"version": 1, "users": listed}
 
 
 def _whole(token: Token) -> bool:
-    """Whether one of the file is what is made here: its end is compared with the time, its digest with that of what is
-    sent, and its identifier and note are shown."""
+    """Whether a token in the file is as tokens are made here. Its end is compared with the time, its digest with that
+    of what is sent, and its identifier and note are shown."""
     texts = all(isinstance(one, str) for one in (token.id, token.digest, token.note))
     ends = isinstance(token.ends, int | float) and 0 <= token.ends <= LAST_TIME
     return texts and ends and token.digest.isascii() and token.scope in ROLES
 
 
 def of_document(document: Any) -> Users:
-    """What a file of users says. ValueError: it is none."""
+    """The users in the content of a file. Raises ValueError if it is not a file of users."""
     if not isinstance(document, dict) or document.get("version") != 1 or not isinstance(document.get("users"), list):
         raise ValueError("it is not what `mqgate admin user` writes: `version: 1` and a list `users`")
     users: Users = {}
@@ -169,10 +170,8 @@ def of_document(document: Any) -> Users:
             fit = fit and isinstance(user.disabled, bool)
             fit = fit and all(_whole(token) for token in tokens.values())
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"user {len(users) + 1} is not whole: {error}") from error
+            raise ValueError(f"user {len(users) + 1} is incomplete or has unknown keys: {error}") from error
         if not fit or user.name in users:
-            raise ValueError(
-                f"user {len(users) + 1} has a name, role, state or token that cannot be, or is there twice"
-            )
+            raise ValueError(f"user {len(users) + 1} has an invalid name, role, state or token, or occurs twice")
         users[user.name] = user
     return users

@@ -1,4 +1,4 @@
-"""The file of users: read at start and on reload, replaced whole by each change."""
+"""The file of users: read at start and on reload, and replaced as a whole by each change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gateway.people.users import Unfit, Users, as_document, of_document
 
 
 class UsersFile:
-    """One file, which may not exist yet."""
+    """One file of users, which may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._changing = threading.Lock()
 
     def read(self) -> Users:
-        """What it says now (ConfigurationError); nobody where it does not exist."""
+        """The users in the file; none if it does not exist. Raises ConfigurationError."""
         try:
             return of_document(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -31,7 +31,8 @@ class UsersFile:
             raise ConfigurationError([Finding(str(self.path), 1, 1, f"no file of users: {error}", fix)]) from error
 
     def change(self, change: Callable[[Users], Users]) -> Users:
-        """Read it again, change what it says, replace it (Unfit). Blocks: for threads."""
+        """Read the file again, change the users in it, and replace it; returns them. Raises Unfit. Blocks, so it is
+        called on threads."""
         with self._changing:
             try:
                 users = change(self.read())
@@ -40,7 +41,7 @@ class UsersFile:
                 raise Unfit(str(error), 409) from error
             except OSError as error:
                 raise Unfit(
-                    f"{self.path} cannot be written: {error.strerror}; change it where it is from", 409
+                    f"{self.path} cannot be written: {error.strerror}; change it where it comes from", 409
                 ) from error
             return users
 

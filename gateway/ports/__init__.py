@@ -1,1 +1,1 @@
-"""What the core needs from the outside: queue manager, clock, scheduler. Protocols and value types only."""
+"""What the core needs from outside: queue manager, clock, scheduler. Protocols and value types only."""

@@ -1,4 +1,4 @@
-"""Who may connect, publish and subscribe: the port behind which passwords, tokens and access lists live."""
+"""Who may connect, publish and subscribe: the port to passwords, tokens and access lists."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from gateway.mqtt.packets import Connect
 from gateway.ports.link import Link
 
 Decisions = dict[str, bool] | bool
-"""What is known of the topics that a client may publish to: by topic, in a dict that grows as it is asked; True: it may
-publish to all."""
+"""The cached decisions about topics that a client may publish to, by topic, in a dict that grows with each question;
+True: it may publish to all."""
 
 
 class Verdict(NamedTuple):
     """The answer to a CONNECT (or a step of enhanced authentication)."""
 
     reason: int
-    """An MQTT 5 reason code: 0 accepted, 0x18 continue with `data`, else refused."""
+    """An MQTT 5 reason code: 0 accepts, 0x18 continues with `data`, any other refuses."""
     user: str | None = None
     client_id: str | None = None
-    """A client identifier imposed by the certificate or the token, if any."""
+    """A client identifier that the certificate or the token imposes, if any."""
     text: str = ""
     data: bytes = b""
     expires: float = 0.0
-    """When what was proven ceases to be true (a token's expiry); 0: never."""
+    """When the proof ceases to hold (when a token expires); 0: never."""
     after: float = 0.0
-    """Seconds a refusal is held back."""
+    """For how many seconds a refusal is held back."""
     method: str = ""
-    """What has known the user, as its settings are called."""
+    """The method that has identified the user, named like its settings."""
     exchange: object = None
-    """What is to be known when the client goes on: kept with its connection, and handed in again with it."""
+    """What is needed when the client continues: kept with its connection, and passed in again with it."""
     topics: Any = None
-    """What its login lets it publish and subscribe, if it says so; in force as long as this verdict is kept."""
+    """What the login lets the client publish and subscribe, if it says so; in force as long as this verdict is kept."""
 
 
 class Authenticating(Protocol):
-    """A connection as far as identity goes."""
+    """A connection, as far as its identity goes."""
 
     link: Link
     request: Any
     """Its CONNECT."""
     publisher: Any
-    """Of whom the client identifier it has."""
+    """Has the client identifier."""
     user: str | None
-    """Who it is already."""
+    """The user it has been authenticated as, if any."""
     exchange: object
-    """That of the last verdict."""
+    """The `exchange` of the last verdict."""
 
 
 class Access(Protocol):
-    """Identity and authority. The caller caches decisions per topic; whoever puts other lists into force has that
+    """Identity and authority. The caller caches decisions by topic; whoever puts other lists into force has that cache
     cleared."""
 
     def authenticate(self, connect: Connect, link: Link, done: Callable[[Verdict], None]) -> None:
         """Decide about a CONNECT; `done` may be called before this returns, or later from the reactor thread."""
 
     def exchange(self, connection: Authenticating, data: bytes, done: Callable[[Verdict], None]) -> None:
-        """A step of enhanced authentication: the client's AUTH data."""
+        """Decide about a step of enhanced authentication; `data` is the client's Authentication Data."""
 
     def may_take(self, owner: str | None, owner_listener: str, user: str | None, listener: str) -> bool:
-        """Whether a user who connects through `listener` may have a session that `owner` made, whose client connected
-        last through `owner_listener`. None: an anonymous client."""
+        """Whether a user who connects through `listener` may have a session that `owner` made, and whose client last
+        connected through `owner_listener`. None as a user is an anonymous client."""
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""
 
     def decisions(self, listener: str, client_id: str, user: str | None) -> Decisions:
-        """What is known of the topics that this client may publish to; of others `may_publish` is asked."""
+        """The cached decisions about topics that this client may publish to; about others `may_publish` decides."""
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""

@@ -1,4 +1,4 @@
-"""Reads that take their time: asked for, and answered in a later turn of the reactor's."""
+"""Reads that take time: they are asked for, and answered in a later turn of the reactor."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Protocol, runtime_checkable
 from gateway.errors import MQError
 
 Answer = Callable[[Any], None]
-"""Told what a read found, or the exception it ended with."""
+"""Called with what a read has found, or with the exception that ended it."""
 
 
 @runtime_checkable
 class Asks(Protocol):
-    """Implemented by remote queue managers: no device is held up by one that does not answer."""
+    """Implemented by remote queue managers, so that one that does not answer holds up no device."""
 
     def ask(self, read: Callable[[], Any], answered: Answer) -> None:
-        """`read` is called in a thread of its own, in the order of asking: it makes nothing but calls of `fetch`,
-        `load`, `depth`, `backout` and `subscribe` of this queue manager. `answered` is called in the reactor, never
-        before this returns; with an MQError when there is no answer in time."""
+        """Have `read` called in a thread of its own, in the order of asking. It may only call `fetch`, `load`, `depth`,
+        `backout` and `subscribe` of this queue manager. `answered` is called in the reactor and never before this
+        returns, with an MQError if there is no answer in time."""
 
     def briefly(self, read: Callable[[], Any]) -> Any:
-        """What `read` finds, for somebody who waits: a fraction of a second, then MQError."""
+        """What `read` finds, for a caller who waits for a fraction of a second. Raises MQError after that."""
 
 
 def found_or_raised(read: Callable[[], Any]) -> Any:
-    """What a read finds, or the MQError it ends with."""
+    """What a read finds, or the MQError that ends it."""
     try:
         return read()
     except MQError as error:

@@ -1,11 +1,11 @@
 """The batch port: what the gateway's hot path asks of a queue manager.
 
-A `Unit` is one unit of work: puts, takes, moves and replaced state messages, committed together or not at all.
-All values are columns, so that a batch of a thousand messages is a handful of objects.
+A `Unit` is one unit of work: puts, takes, moves and replaced state messages, committed together or not at all. All
+values are columns, so that a batch of a thousand messages is a handful of objects.
 
 A message is `head + body`: `head` is the MQMD version 2 (364 bytes) followed by the first part of the message data
-(usually everything of an MQRFH2 that repeats), `body` is the rest of the data. Messages that share a head share the
-same `bytes` object: backends store it once a frame. A MsgId of NULs in the head asks the queue manager for a new one,
+(usually the part of an MQRFH2 that repeats), `body` is the rest of the data. Messages that share a head share the same
+`bytes` object, which backends store once per frame. A MsgId of NULs in the head asks the queue manager for a new one,
 and blank PutDate/PutTime for the time of the commit.
 """
 
@@ -40,24 +40,24 @@ class Puts:
     tokens: Sequence[Token] = ()
     """Filled by the backend when the unit is committed."""
     syncpoint: bool = True
-    """False: no part of the unit of work (MQPMO_NO_SYNCPOINT). What the backend has put stays put when the unit is
-    refused, and is not put again when it is submitted once more."""
+    """False: not part of the unit of work (MQPMO_NO_SYNCPOINT). What the backend has put stays put if the unit is
+    refused, and is not put again when the unit is submitted again."""
     placed: int = 0
-    """Out of syncpoint: how many of the first rows are done with, whatever becomes of the unit."""
+    """Out of syncpoint: how many rows, counted from the first, are done with, whatever becomes of the unit."""
     lost: int = 0
-    """How many of those the queue manager refused, which was heard too late to say which ones."""
+    """How many of those the queue manager has refused, where that was learnt too late to tell which ones."""
     lost_reason: int = 0
-    """The MQRC of the first of them."""
+    """The MQRC of the first of these."""
     too_long: Sequence[int] = ()
-    """Rows of those that are not on their queue, because they are longer than it takes: they are not lost, their rule
-    decides."""
+    """The rows among those that are not on their queue because they are longer than it takes. They are not lost: their
+    rule decides about them."""
     retain: bool = False
     """On an MQ topic: the publication is retained there (MQPMO_RETAIN)."""
     queues: list[str] | None = None
-    """A queue for each row, and `queue` is empty: for `Mixing` queue managers alone, which tell no tokens then."""
+    """A queue for each row, while `queue` is empty. For `Mixing` queue managers only, which then return no tokens."""
 
     def by_queue(self) -> list[Puts]:
-        """The same with puts for each queue."""
+        """The same, as puts for one queue each."""
         found: dict[str, Puts] = {}
         like = self.queue_manager, self.key, self.priority, self.persistent
         for queue, head, body in zip(self.queues or (), self.heads, self.bodies, strict=True):
@@ -70,7 +70,7 @@ class Puts:
 
 
 class Address(NamedTuple):
-    """Where messages are put, and how: what all of some `Puts` to a queue of the application have in common."""
+    """Where messages are put, and how: what several `Puts` to one queue of the application have in common."""
 
     queue: str
     queue_manager: str = ""
@@ -81,18 +81,18 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, puts: Puts) -> Address:
-        """Where these puts go."""
+        """The address of these puts."""
         return cls(puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.syncpoint, puts.retain)
 
     @property
     def name(self) -> str:
-        """The queue, in words."""
+        """The queue and its queue manager as text."""
         return f"{self.queue} at {in_words(self.queue_manager)}" if self.queue_manager else self.queue
 
 
 @dataclass(slots=True)
 class Takes:
-    """Messages to be removed, by the tokens they were delivered with."""
+    """Messages to be removed, named by the tokens they were delivered with."""
 
     queue: str
     key: bytes
@@ -110,16 +110,16 @@ class Moves:
     to_queue_manager: str = ""
     to_key: bytes = b""
     heads: list[bytes] | None = None
-    """New heads, where the move changes the descriptor; None keeps them."""
+    """New heads, if the move changes the descriptors; None keeps them."""
     to_priority: int | None = None
-    """As that of `Puts`; such a move is refused where the messages would have to be written again. None keeps the
-    priority of each."""
+    """As in `Puts`; such a move is refused if the messages would have to be written again. None keeps the priority of
+    each."""
     longest: int = 0
-    """No message is longer than this: the move is refused where the queue might not take it (0: nobody has looked)."""
+    """The length of the longest message: the move is refused if the queue might not take it (0: not determined)."""
 
 
 class Replace(NamedTuple):
-    """The one message with this key on a state queue becomes this one (None: goes)."""
+    """The one message with this key on a state queue is replaced by this one (None: removed)."""
 
     queue: str
     key: bytes
@@ -140,26 +140,26 @@ class Unit:
 
 
 class Failure(NamedTuple):
-    """Why part of a unit could not be committed: which puts (index into unit.puts), or the whole unit with -1."""
+    """Why a part of a unit could not be committed: the puts with this index in unit.puts, or with -1 the whole unit."""
 
     puts: int
     reason: int
     """The MQRC."""
     text: str
     longest: int = -1
-    """The longest message the queue takes, where one was too long and that was asked; else -1."""
+    """The longest message that the queue takes, if one was too long and the queue was asked; else -1."""
     away: bool = False
-    """Of a target (`ports.targets`): it is away or its answer is unknown. What is for it waits, however often it was
+    """A target (`ports.targets`) is away, or its answer is unknown. What is for it waits, however often it was
     tried."""
     elsewhere: bool = False
-    """Another target takes it: it is submitted again at once."""
+    """Another target takes the messages: they are submitted again at once."""
     queue_manager: str = ""
-    """Which one has refused, where the address names several."""
+    """Which queue manager has refused, if the address names several."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a unit. Nothing was committed when `failures` is not empty."""
+    """What became of a unit. If `failures` is not empty, nothing was committed."""
 
     failures: list[Failure] = field(default_factory=list)
 
@@ -168,7 +168,7 @@ Done = Callable[[Unit, Outcome], None]
 
 
 class Stored(NamedTuple):
-    """A message as it lies on a queue. `md` is 364 bytes with MsgId, PutDate, PutTime filled in."""
+    """A message as it is on a queue. `md` is 364 bytes with MsgId, PutDate and PutTime filled in."""
 
     token: Token
     md: bytes
@@ -176,56 +176,59 @@ class Stored(NamedTuple):
 
 
 class BatchQueueManager(Protocol):
-    """What the broker uses. All calls come from the reactor thread; `done` is called there too, in submission order."""
+    """What the broker uses. All calls come from the reactor thread, and `done` is called there too, in the order of
+    submission."""
 
     name: str
 
     def submit(self, unit: Unit, done: Done) -> None:
-        """Commit the unit; `done` is called when it is durable (or refused), possibly before this returns."""
+        """Commit the unit; `done` is called when it is durable or refused, possibly before this returns."""
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
-        """Every message of a state queue with its key, in order: how sessions and retained messages come back."""
+        """Every message of a state queue with its key, in order; this is how sessions and retained messages come
+        back."""
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """The next messages in order without removing them (they leave by `Takes`)."""
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages are there."""
+        """How many messages the queue has, under this key if one is given."""
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
-        """Ask to be told that `queue` may have something (called once per batch of arrivals)."""
+        """Have `arrived` called when `queue` may have something; once for a batch of arrivals."""
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes. It raises nothing: what is wrong with the queue the put says."""
+        """The longest message data that `queue` takes. Raises nothing: if something is wrong with the queue, the put
+        says so."""
 
 
 class StorageFull(NamedTuple):
-    """Why a queue manager's own disk takes no new messages."""
+    """Why the disk of a queue manager takes no new messages."""
 
     since: float
     """Seconds since the epoch."""
     where: str
     """The directory."""
     why: str
-    """As the system says it."""
+    """The problem as the operating system describes it."""
     files_missing: bool = False
     """There is room, but somebody has removed or changed files of the store."""
 
 
 @runtime_checkable
 class Fills(Protocol):
-    """A queue manager with a disk of its own, which may be full. What the broker puts then is bounded, and there is a
-    reserve for it."""
+    """A queue manager with a disk of its own, which may be full. What the broker still puts then is bounded, and there
+    is a reserve for it."""
 
     @property
     def storage_full(self) -> StorageFull | None:
-        """Why no new messages should be put; None: they may be."""
+        """Why no new messages should be put; None: they may be put."""
 
 
 @runtime_checkable
 class Moving(Protocol):
-    """A queue manager that carries out `Unit.moves` without writing the messages again. What was put in one `Puts` has
-    tokens that are numbers counting up."""
+    """A queue manager that carries out `Unit.moves` without writing the messages again. The tokens of messages put in
+    one `Puts` are consecutive numbers."""
 
     def movable(self, queue: str, queue_manager: str) -> bool:
         """Whether messages can be moved to this destination."""
@@ -233,22 +236,22 @@ class Moving(Protocol):
 
 @runtime_checkable
 class Listing(Protocol):
-    """A queue manager that knows what is on the queues of the gateway's state without reading it."""
+    """A queue manager that knows without reading it what is on the queues of the gateway's state."""
 
     def tokens(self, queue: str, key: bytes) -> Sequence[Token]:
-        """Those of all messages that `fetch` would return, in order."""
+        """The tokens of all messages that `fetch` would return, in order."""
 
 
 @runtime_checkable
 class Mixing(Protocol):
-    """A queue manager that takes puts with a queue for each row. If it refuses such a unit, it does so as a whole: what
-    it says of one queue it says when that has puts of its own."""
+    """A queue manager that takes puts with a queue for each row. If it refuses such a unit, it refuses it as a whole;
+    what is wrong with one queue it says when that queue is put to separately."""
 
     mixes: bool
 
 
 class Clock(Protocol):
-    """The time."""
+    """A clock."""
 
     def now(self) -> float:
         """Seconds since the epoch; may jump."""
@@ -272,5 +275,5 @@ class Collecting(Protocol):
     """A scheduler that a thread can wake without Python: by writing to a descriptor."""
 
     def collect(self, call: Callable[[], None]) -> int:
-        """From now on `call` is called in the reactor's thread whenever somebody has written to the answer, as to an
-        eventfd; -1: there is none (yet)."""
+        """From now on have `call` called in the reactor's thread whenever a thread writes to the returned descriptor,
+        as to an eventfd; -1: there is none (yet)."""

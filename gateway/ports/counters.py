@@ -24,10 +24,10 @@ from gateway.ports.examples import Examples
 
 PREFIX = "mqgate_"
 NO_ROUTE = "_none"
-"""The route of publications that reached local subscribers only."""
+"""The route of publications that only reached local subscribers."""
 OTHER_ROUTE = "_other"
 MAX_ROUTES = 500
-"""Beyond so many routes the rest shares one series (`_other`), so that a generated mapping cannot swamp Prometheus."""
+"""Routes beyond this number share one series (`_other`), so that a generated mapping cannot swamp Prometheus."""
 
 Protocol = Literal["3.1", "3.1.1", "5.0"]
 Direction = Literal["in", "out"]
@@ -39,7 +39,7 @@ AuthReason = Literal["credentials", "guessing", "certificate", "acl_publish", "a
 DeviceEventKind = Literal["connected", "disconnected", "refused", "denied"]
 DeviceEventResult = Literal["put", "thinned", "lost"]
 IdentityMethod = Literal["jwt", "ldap", "webhook"]
-"""What asks a provider of identities."""
+"""Methods that ask a provider of identities."""
 LoginMethod = Literal["certificate", "scram", "jwt", "users", "password_file", "managed", "ldap", "webhook",
                       "authenticator", "anonymous"]  # fmt: skip
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
@@ -51,7 +51,8 @@ DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "
                      "session_full", "undelivered", "other"]  # fmt: skip
 UnitKind = Literal["publication", "will", "session", "retained", "staged", "stored", "queue_message", "connection",
                    "subscription", "call"]  # fmt: skip
-"""What is handled by itself, and may fail by itself: a record, a message, the end of a connection, a timer's call."""
+"""What is handled, and may fail, without affecting anything else: a record, a message, the end of a connection, a
+timer's call."""
 SpoolState = Literal["connected", "buffering", "draining"]
 TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
@@ -75,7 +76,7 @@ MQRC_LABELS = {
     2162: "MQRC_Q_MGR_STOPPING", 2195: "MQRC_UNEXPECTED_ERROR", 2202: "MQRC_CONNECTION_QUIESCING",
     2192: "MQRC_STORAGE_MEDIUM_FULL", 2537: "MQRC_CHANNEL_NOT_AVAILABLE", 2538: "MQRC_HOST_NOT_AVAILABLE",
 }  # fmt: skip
-"""The reasons that get a series of their own; all others are `other`."""
+"""The reasons that have a series of their own; all others count as `other`."""
 
 
 def mqrc_label(reason: int) -> str:
@@ -91,7 +92,8 @@ BATCH_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 
 
 class Histogram:
-    """Fixed buckets. `buckets[i]` counts values above `bounds[i - 1]` up to `bounds[i]`; the last one the rest."""
+    """Values counted in fixed buckets. `buckets[i]` counts values above `bounds[i - 1]` and up to `bounds[i]`; the last
+    one counts the rest."""
 
     __slots__ = ("bounds", "buckets", "total")
 
@@ -106,7 +108,7 @@ class Histogram:
         self.total += value
 
     def observe_many(self, value: float, times: int) -> None:
-        """Count the same value `times` times: a batch whose messages all waited for one commit."""
+        """Count the same value `times` times: for a batch whose messages all waited for one commit."""
         self.buckets[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
@@ -116,7 +118,7 @@ class Histogram:
             self.observe(value)
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """(`le`, count) as Prometheus wants them, ending with +Inf."""
+        """Yield (`le`, count) as Prometheus wants them, ending with +Inf."""
         so_far = 0
         for bound, count in zip((*map(repr, self.bounds), "+Inf"), self.buckets, strict=True):
             so_far += count
@@ -127,7 +129,7 @@ LabelValues = tuple[Any, ...]
 
 
 class Label(NamedTuple):
-    """A label: `values` lists its closed set; empty means the configured names of `kind`."""
+    """A label: `values` is its closed set; if that is empty, the configured names of `kind` are."""
 
     name: str
     values: tuple[object, ...] = ()
@@ -165,7 +167,7 @@ class Metric(NamedTuple):
 
     @property
     def exposed_name(self) -> str:
-        """The name as it is written in a query."""
+        """The metric's name in a query."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 
@@ -187,26 +189,26 @@ _INFO = (Label("version"), Label("python"), Label("backend"), Label("gateway"))
 CATALOGUE: tuple[Metric, ...] = (
     _gauge("build_info", _INFO, "Always 1; the labels say what is running, and which of several gateways."),
     _gauge("route_info", (ROUTE, QMGR, QUEUE, DIRECTION), "Always 1 for each rule; joins a route to its queue."),
-    _gauge("config_last_reload_successful", (), "1 when the last reload of settings and mappings took effect, else 0."),
+    _gauge("config_last_reload_successful", (), "1 if the last reload of settings and mappings took effect, else 0."),
     _gauge("config_last_reload_timestamp_seconds", (), "When settings and mappings last took effect."),
     _counter("config_reloads", (RESULT,), "Reloads asked for by SIGHUP, by the API or by changed files."),
     _gauge("worker_up", (WORKER,), "1 while the worker's reactor answers."),
     _gauge("mqtt_connections", (LISTENER, PROTOCOL), "Connected MQTT clients."),
-    _gauge("mqtt_connections_limit", (LISTENER,), "Connections the listener accepts at most."),
-    _gauge("mqtt_listener_sessions", (LISTENER,), "Sessions of clients that came last through the listener."),
-    _gauge("mqtt_sessions_limit", (LISTENER,), "Sessions of the listener's clients there may be at most."),
+    _gauge("mqtt_connections_limit", (LISTENER,), "The highest number of connections that the listener accepts."),
+    _gauge("mqtt_listener_sessions", (LISTENER,), "Sessions of clients that last connected through the listener."),
+    _gauge("mqtt_sessions_limit", (LISTENER,), "The highest number of sessions that clients of the listener may have."),
     _gauge("mqtt_sessions", (_closed("state", SessionState),), "Sessions with stored state, connected or not."),
     _counter("mqtt_sessions_taken_over", (), "Sessions that came from other gateways on the same queue manager."),
     _counter("mqtt_sessions_signed_over", (), "Sessions that went to other gateways, where their clients connected."),
-    _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
+    _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs, by answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
-             "Refusals: bad credentials, tokens and certificates, or the access list."),
+             "Refusals because of bad credentials, tokens or certificates, or by the access list."),
     _counter("identity_requests", (_closed("method", IdentityMethod), RESULT),
              "Requests to providers of identities: key sets for tokens, logins of a directory."),
-    _counter("mqtt_logins", (_closed("method", LoginMethod),), "Clients that were let in, by what knew them."),
+    _counter("mqtt_logins", (_closed("method", LoginMethod),), "Clients that were let in, by what identified them."),
     _counter("device_events", (_closed("kind", DeviceEventKind), _closed("result", DeviceEventResult)),
-             "Device events: `put`, `thinned` (counted in another one's message), `lost`."),
-    _gauge("token_keys_age_seconds", (), "Age of the keys for tokens that were fetched longest ago."),
+             "Device events: `put`, `thinned` (only counted, in the message of another event), `lost`."),
+    _gauge("token_keys_age_seconds", (), "Age of the oldest fetched keys for tokens."),
     _counter("mqtt_subscriptions_refused", (LISTENER, _closed("reason", SubscribeReason)),
              "Subscriptions refused in SUBACK, by cause."),
     _counter("mqtt_disconnects", (LISTENER, _closed("reason", DisconnectReason)), "Connections that ended, by cause."),
@@ -235,7 +237,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("set_aside_messages", (), "Messages on the queue MQGATE.SET.ASIDE."),
     _gauge("dlq_depth", (QUEUE,), "Messages on the dead-letter queue."),
     _gauge("spool_messages", (), "Messages on the gateway's own disk: embedded queue manager or buffer."),
-    _gauge("spool_bytes", (), "Bytes of them."),
+    _gauge("spool_bytes", (), "Bytes of the messages on the gateway's own disk."),
     _gauge("spool_limit_bytes", (), "Bytes there is room for: the setting, or what the file system has left."),
     _gauge("spool_oldest_message_age_seconds", (ROUTE,), "Age of the oldest message the buffer still owes to IBM MQ."),
     _gauge("spool_full_since_seconds", (), "Since when the gateway's own disk is full (Unix time); 0: it is not."),
@@ -243,7 +245,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("spool_recovered_messages", (), "Messages found again at start."),
     _counter("spool_corrupt_records", (),
              "Messages in the gateway's own store that could not be read, because the disk has damaged them. The log "
-             "has the queue (`message.damaged`)."),
+             "names the queue (`message.damaged`)."),
     _counter("spool_drained_messages", (), "Messages of the buffer that have been put on IBM MQ."),
     _gauge("spool_state", (_closed("state", SpoolState),), "1 for the state the buffer is in, 0 for the others."),
     _gauge("queue_depth", (QUEUE,), "Messages on a queue that a rule names."),
@@ -251,15 +253,15 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("queue_high_depth", (QUEUE,), "Depth at which it is nearly full: QDEPTHHI per cent of its MAXDEPTH."),
     _gauge("queue_oldest_message_age_seconds", (QUEUE,), "Age of the oldest message on a queue that a rule names."),
     _gauge("queue_incomplete_messages", (QUEUE,),
-           "Messages in segments, and groups that a rule wants whole, that stay because parts of them have not come."),
+           "Messages in segments, and groups that a rule wants whole, that stay because parts have not arrived."),
     _gauge("mq_connections", (QMGR, WORKER), "Open connections to the queue manager; 0 is down."),
     _counter("mq_connect_attempts", (QMGR, RESULT), "Attempts to connect to the queue manager."),
     _counter("mq_put_messages", (QMGR, ROUTE), "Messages put and committed."),
     _counter("mq_put_bytes", (QMGR, ROUTE), "Bytes of message data put and committed, headers included."),
     _counter("mq_get_messages", (QMGR, ROUTE), "Messages taken from queues and committed."),
     _counter("mq_gone_messages", (QMGR,),
-             "Messages of queues of IBM MQ that were not there any more when they were to be taken: devices here and "
-             "whoever took them may both have them. The log has the queue (`message.gone`)."),
+             "Messages on queues of IBM MQ that had gone when they were to be taken: devices here and whoever took "
+             "them may both have them. The log names the queue (`message.gone`)."),
     _counter("mq_errors", (QMGR, CALL, MQRC), "MQI calls that did not end with MQCC_OK, by reason."),
     _counter("mq_backouts", (QMGR, ROUTE), "Units of work backed out."),
     _histogram("mq_call_seconds", (QMGR, CALL), LATENCY_BUCKETS, "Time of one MQI call, or one batch of them."),
@@ -277,7 +279,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("tls_handshakes_waiting", (), "Steps of TLS handshakes that wait for a thread."),
     _gauge("tls_certificate_not_after_timestamp_seconds", (LISTENER,), "When the listener's certificate expires."),
     _gauge("tls_crl_next_update_timestamp_seconds", (LISTENER,),
-           "When the listener's revocation list ends: no client certificate is accepted after that."),
+           "When the listener's revocation list expires: no client certificate is accepted after that."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),
     _counter("log_suppressed", (_closed("level", Level),),
              "Log lines not written: they repeated others, or nobody read the log."),
@@ -299,22 +301,24 @@ class Names:
     queues: tuple[str, ...] = ()
 
     def values(self, label: Label) -> tuple[object, ...]:
-        """The closed set of `label`."""
+        """The closed set of values of `label`."""
         if not label.configured:
             return label.values
         names: tuple[str, ...] = getattr(self, label.configured)
         return (*names, NO_ROUTE) if label is ROUTE else names
 
     def with_series(self, label: Label) -> tuple[object, ...]:
-        """Those that have a series of their own from the start, and what the other rules share, if there are others."""
+        """The values that have a series of their own from the start, and the series that the other rules share, if
+        there are any."""
         if label is not ROUTE or len(self.routes) < MAX_ROUTES:
             return self.values(label)
         return *self.routes[: MAX_ROUTES - 1], NO_ROUTE, OTHER_ROUTE
 
 
 class Counters:
-    """Everything that only grows, with every series there from the start (a counter that appears late hides its first
-    increase from `increase()`). Single labels are keys as they are, several are a tuple in the catalogue's order."""
+    """Everything that only grows, with every series present from the start (a counter that appears late hides its first
+    increase from `increase()`). With one label, keys are its values; with several, tuples in the order of the
+    catalogue."""
 
     __slots__ = (
         "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "device_events",
@@ -382,12 +386,12 @@ class Counters:
         self._touch({})
 
     def declare(self, names: Names) -> None:
-        """Create what is missing for these names, after a reload (what was counted stays)."""
+        """Create what is missing for these names, after a reload; counts so far stay."""
         before, self.names = self.names, names
         self._touch({label: set(before.with_series(label)) for label in _LABELS})
 
     def _touch(self, there: Mapping[Label, set[object]]) -> None:
-        """Create the series with a value that is not there yet."""
+        """Create the series of label values that are new."""
         values = {label: self.names.with_series(label) for label in _LABELS}
         fresh = {label: [one for one in values[label] if one not in there.get(label, ())] for label in _LABELS}
         for metric in CATALOGUE:
@@ -400,7 +404,7 @@ class Counters:
                     family.touch(found if len(found) > 1 else found[0])
 
     def series(self, metric: Metric) -> Mapping[Any, Any]:
-        """One counter or histogram with all its series: numbers or `Histogram`s by tuples of label values."""
+        """A counter or histogram with all its series: numbers or `Histogram`s by tuples of label values."""
         if metric.name == "mqtt_packets":
             keys = product(get_args(Direction), PACKET_TYPES)
             return dict(zip(keys, (*self.packets_in, *self.packets_out), strict=True))
@@ -413,7 +417,7 @@ class Counters:
 
 
 class _Counts(dict[Any, int]):
-    """Counts by label values; a key that was not declared starts at nothing."""
+    """Counts by label values; a key that was not declared starts at 0."""
 
     def __missing__(self, key: object) -> int:
         return 0
@@ -423,7 +427,7 @@ class _Counts(dict[Any, int]):
 
 
 class _Histograms(dict[Any, Histogram]):
-    """Histograms by label values; one that was not declared is made when first used."""
+    """Histograms by label values; a key that was not declared gets one when it is first used."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""One instance of what a counter has counted, for the log: which client, which topic, which queue.
+"""Examples of what a counter has counted, for the log: which client, which topic, which queue.
 
-The broker notes it where it counts; the report of the next second takes it. Pure, and bounded by the number of series:
-of each the first of some clients is kept until it is taken.
+The broker notes one where it counts; the report of the next second takes it. Pure, and bounded by the number of series:
+for each, the first example of a few clients is kept until it is taken.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 MAX_CLIENTS = 20
-"""Of each series between two reports: more are counted, not named."""
+"""How many clients are named for each series between two reports; more are only counted."""
 
 Fields = dict[str, object]
 
 
 class Examples:
-    """What was counted since it was last taken, by metric and series."""
+    """Examples of what was counted since they were last taken, by metric and series."""
 
     __slots__ = ("_kept",)
 
@@ -23,7 +23,7 @@ class Examples:
         self._kept: dict[tuple[str, Any], dict[str, Fields]] = {}
 
     def note(self, metric: str, series: object, client_id: str = "", **fields: object) -> None:
-        """Keep it, unless there is one of this client already."""
+        """Keep an example, unless there is one of this client already."""
         kept = self._kept.get((metric, series))
         if kept is None:
             kept = self._kept[metric, series] = {}
@@ -31,9 +31,9 @@ class Examples:
             kept[client_id] = {"client_id": client_id or None, **fields}
 
     def has(self, metric: str, series: object) -> bool:
-        """Whether there is one already."""
+        """Whether there is an example already."""
         return (metric, series) in self._kept
 
     def take(self, metric: str, series: object) -> list[Fields]:
-        """Those of a series, the first of each client; they are kept no longer."""
+        """Remove and return the examples of a series, the first of each client."""
         return list(self._kept.pop((metric, series), {}).values())

@@ -11,7 +11,7 @@ class Policy(NamedTuple):
     rule: str
     retry_times: int
     retry_first: float
-    """Seconds before the first attempt after the one that failed; doubled for each further one."""
+    """How many seconds to wait before trying again for the first time; doubled for each further attempt."""
     retry_longest: float
     then: str
     """What happens after the last attempt: `dead_letter`, `hold`, `drop` or `disconnect`."""

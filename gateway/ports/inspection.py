@@ -1,4 +1,4 @@
-"""An operator's view of a queue manager: what the administration API and the command line ask of any backend."""
+"""An operator's view of a queue manager: what the administration API and the command line ask of every backend."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gateway.ports.batch import Outcome, Unit
 
 
 class Seen(NamedTuple):
-    """A message as it lies on its queue."""
+    """A message as it is on its queue."""
 
     token: Any
-    """Names it: a number, or on IBM MQ its MsgId in hexadecimal digits."""
+    """Names the message: a number, or on IBM MQ its MsgId in hexadecimal digits."""
     md: bytes
     data: bytes
     put_time: float
@@ -20,17 +20,17 @@ class Seen(NamedTuple):
     expiry: float
     """When it expires; 0: never."""
     locked: bool
-    """Nobody else gets it now."""
+    """Nobody else can get it now."""
     damaged: str = ""
-    """Why it cannot be read, and what to do: then nothing else is known of it."""
+    """Why it cannot be read, and what to do about it; nothing else is then known of it."""
 
 
 PAGE_BYTES = 8 << 20
-"""A page of messages ends when it has so many bytes, however few they are."""
+"""A page of messages ends at this many bytes, however few messages that are."""
 
 
 def is_last(page: list[Seen], limit: int) -> bool:
-    """Whether nothing follows a page of at most `limit` messages."""
+    """Whether nothing follows a page that was asked for with `limit`."""
     return len(page) < limit and sum(len(seen.data) for seen in page) < PAGE_BYTES
 
 
@@ -54,44 +54,44 @@ class DepthLimits(NamedTuple):
 
     @classmethod
     def of(cls, most: int, per_cent: int) -> DepthLimits:
-        """From MAXDEPTH and QDEPTHHI."""
+        """The limits for MAXDEPTH and QDEPTHHI."""
         return cls(most, most * per_cent // 100)
 
 
 class Inspects(Protocol):
-    """Looking at queues without getting anything from them, and the few acts an operator needs. Every call may raise
-    MQError."""
+    """Looks at queues without getting anything from them, and does the few things an operator needs. Every call may
+    raise MQError."""
 
     def close(self) -> None:
-        """Give back what it has of its own."""
+        """Release what this has of its own."""
 
     def token(self, text: str) -> Any:
-        """A token as a listing showed it; ValueError when it is none."""
+        """The token that a listing showed as this text. Raises ValueError if it is not one."""
 
     def queues(self, pattern: str = "*") -> Iterable[QueueRow]:
-        """The queues whose name is like `pattern`, by name, with the attributes that a list shows at least."""
+        """The queues whose names match `pattern`, in order of name, with at least the attributes that a list shows."""
 
     def queue(self, name: str) -> QueueRow:
         """One queue."""
 
     def browse(self, name: str, limit: int = 50, after: Any = None) -> list[Seen]:
-        """The next messages in the order of delivery."""
+        """The next messages, in the order of delivery."""
 
     def message(self, name: str, token: Any) -> Seen:
         """One message."""
 
     def prepare_find(self, name: str) -> bool:
-        """Do a part of what the first `find` by MsgId needs on a deep queue: some milliseconds. Whether all of it is
-        done."""
+        """Do part of what the first `find` by MsgId needs on a deep queue, for some milliseconds. Returns whether all
+        of it is done."""
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
-        """Messages by identifier."""
+        """The messages with an identifier."""
 
     def remove(self, name: str, tokens: list[Any]) -> int:
-        """Take messages away for good; how many."""
+        """Remove messages for good; returns how many."""
 
     def clear(self, name: str) -> Iterator[int]:
-        """Remove every message that is in no unit of work, some at a time; how many each time."""
+        """Remove every message that is in no unit of work, some at a time; yields how many each time."""
 
     def commit(self, unit: Unit) -> Outcome:
         """Commit puts and takes in one unit of work and wait for it."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """One connection as the broker sees it: an ordered, lossless stream of bytes [MQTT-4.2.0-1] [MQTT-7.1.1-1]."""
+    """A connection as the broker sees it: an ordered, lossless stream of bytes [MQTT-4.2.0-1] [MQTT-7.1.1-1]."""
 
     peer: str
     """Address and port of the other side, for logs."""
@@ -16,18 +16,18 @@ class Link(Protocol):
     certificate_user: str | None
     """The user name taken from a verified client certificate, if the listener asks for one."""
     certificate_fingerprint: str
-    """SHA-256 of that certificate, in hexadecimal digits; empty: there is none."""
+    """The SHA-256 digest of that certificate in hexadecimal digits; empty: there is none."""
     certificate_ends: float
-    """When it ends, in seconds since 1970; 0: there is none."""
+    """When the certificate expires, in seconds since 1970; 0: there is none."""
 
     def write(self, data: bytes) -> None:
-        """Send, now or as soon as the peer reads; never blocks."""
+        """Send bytes now, or as soon as the peer reads; never blocks."""
 
     def buffered(self) -> int:
-        """Bytes written and not yet taken by the operating system: how far the peer is behind."""
+        """How many bytes are written and not taken by the operating system yet: how far the peer is behind."""
 
     def unread(self) -> bool:
-        """Whether there are bytes of the peer that the broker has not been handed yet."""
+        """Whether the peer has sent bytes that the broker has not been handed yet."""
 
     def close(self) -> None:
         """Close after what was written has been sent (or after a short while)."""
@@ -37,7 +37,7 @@ class Link(Protocol):
 
 
 def plain_address(host: str) -> str:
-    """The address as its client has it: a listener on `::` sees those of IPv4 as `::ffff:10.0.0.7`."""
+    """The address as its client knows it: a listener on `::` sees IPv4 addresses as `::ffff:10.0.0.7`."""
     if ":" not in host:
         return host
     try:
@@ -54,12 +54,12 @@ def peer_of(host: str, port: int) -> str:
 
 
 def host_of(peer: str) -> str:
-    """The address in `address:port`."""
+    """The address part of `address:port`."""
     return plain_address(peer.rpartition(":")[0].strip("[]"))
 
 
 def address_of(peer: str) -> str:
-    """The part of `address:port` that stands for one subscriber: an IPv6 client has its /64 to choose from."""
+    """The part of `address:port` that stands for one subscriber, who in IPv6 has a whole /64 to choose from."""
     host = host_of(peer)
     if ":" not in host:
         return host

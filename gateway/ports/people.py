@@ -8,31 +8,31 @@ RoleName = Literal["viewer", "operator", "administrator"]
 VIEWER: RoleName = "viewer"
 """Looks."""
 OPERATOR: RoleName = "operator"
-"""Also replays, purges, disconnects, puts and removes messages, reloads."""
+"""May also replay, purge and disconnect, put and remove messages, and reload."""
 ADMINISTRATOR: RoleName = "administrator"
-"""Also changes users, objects and settings, reads the audit trail, and ends the gateway."""
+"""May also change users, objects and settings, read the audit trail, and end the gateway."""
 PUBLIC = ""
-"""What an operation needs that anybody may ask for: those by which one signs in."""
+"""What operations need that anybody may ask for, such as signing in."""
 ROLES: tuple[RoleName, ...] = (VIEWER, OPERATOR, ADMINISTRATOR)
-"""Each may what those before it may."""
+"""Each may do what those before it may do."""
 
 
 def allows(role: str, needed: str) -> bool:
-    """Whether who has this role may do what needs that one."""
+    """Whether somebody with this role may do what needs the other one."""
     return needed == PUBLIC or (role in ROLES and ROLES.index(role) >= ROLES.index(needed))
 
 
 class Caller(NamedTuple):
-    """Who asks, and how that is known."""
+    """Who makes a request, and how that is known."""
 
     user: str
     method: str
     """`token file`, `token`, `password`, `ldap`, `oidc`."""
     role: str
     form_token: str = ""
-    """What a request that changes something has to repeat, where a cookie says who asks."""
+    """A value that a request that changes something has to repeat, if it is a cookie that says who makes it."""
     session: str = ""
-    """By which the session is found that the cookie names."""
+    """The key by which the session is found that the cookie stands for."""
 
 
 NOBODY = Caller("", "", "")

@@ -1,4 +1,4 @@
-"""What rules that take messages from a queue manager need beyond the batch port: the back-out settings of a queue, and
+"""What rules that take messages from a queue manager need besides the batch port: the back-out settings of a queue, and
 durable subscriptions to MQ topics.
 """
 
@@ -11,78 +11,80 @@ from gateway.ports.batch import Stored, Token
 
 
 class Backout(NamedTuple):
-    """BOTHRESH and BOQNAME of a queue; 0 and blank where it has none."""
+    """BOTHRESH and BOQNAME of a queue; 0 and empty if it has none."""
 
     threshold: int = 0
     queue: str = ""
 
     def unless(self, threshold: int | None, queue: str | None) -> Backout:
-        """This, unless a rule says something else."""
+        """The same, with what a rule sets in place of the queue's own."""
         return Backout(self.threshold if threshold is None else threshold, self.queue if queue is None else queue)
 
 
 class Subscribed(NamedTuple):
-    """Where the publications of a subscription arrive, as `fetch`, `consume` and `Takes` want it."""
+    """Where the publications of a subscription arrive, as `fetch`, `consume` and `Takes` need it."""
 
     queue: str
     key: bytes = b""
 
 
 MAX_GROUP, MAX_GROUP_BYTES = 1000, 64 << 20
-"""Messages of a group that is wanted whole, and their data: they are one unit of work, and in memory together. A larger
-group stays on its queue."""
+"""The most messages, and bytes of their data, of a group that is delivered as a whole: they are in one unit of work,
+and in memory together. A larger group stays on its queue."""
 
 
 class Incomplete(NamedTuple):
-    """What waits on a queue for segments, or messages of its group, that have not come."""
+    """Incomplete messages and groups on a queue, whose segments or other messages have not arrived."""
 
     number: int = 0
     since: float = 0.0
-    """Since when the oldest of them is known (seconds since the epoch)."""
+    """Since when the oldest of them is known, in seconds since the epoch."""
     group_id: bytes = b""
     """Its GroupId."""
     whole_group: bool = False
-    """It is a group that is wanted whole, not a message in segments."""
+    """Whether it is a group that is wanted as a whole, not a message in segments."""
     messages: int = 0
-    """How many messages on the queue are parts of them: all are looked at again when the queue is."""
+    """How many messages on the queue are parts of them; all are looked through again each time that the queue is."""
 
 
 @runtime_checkable
 class LetsGo(Protocol):
-    """Implemented by queue managers on which a consumed queue is in use until it is consumed no more."""
+    """Implemented by queue managers on which a consumed queue is in use until it is no longer consumed."""
 
     def stop_consuming(self, queue: str, key: bytes = b"") -> None:
-        """Nobody is to be told any more that `queue` may have something; with a key, only of that, until it is asked
+        """Tell nobody any more that `queue` may have something; with a key, only no more of that key, until it is asked
         for again."""
 
 
 @runtime_checkable
 class TellsDefined(Protocol):
-    """Implemented by queue managers that say when queues are defined or altered: others are asked again and again."""
+    """Implemented by queue managers that tell when queues are defined or altered; others have to be asked
+    repeatedly."""
 
     def tell_defined(self, told: Callable[[Collection[str]], None]) -> None:
-        """Have `told` called with their names, and those of aliases that lead to them."""
+        """Have `told` called with the names of these queues, and of aliases that lead to them."""
 
 
 @runtime_checkable
 class KeepsOpen(Protocol):
-    """Implemented by queue managers where queues that were put to, or taken from, are kept open: nobody can delete
-    them."""
+    """Implemented by queue managers that keep queues open after they were put to or taken from, so that nobody can
+    delete them."""
 
     def close_objects(self) -> None:
-        """Close them soon, behind what is under way; what is used again is opened again."""
+        """Close these queues soon, after what is under way; a queue that is used again is opened again."""
 
 
 @runtime_checkable
 class Gathers(Protocol):
-    """Implemented by queue managers whose consumed queues give messages in segments as one, and groups whole."""
+    """Implemented by queue managers on which consumed queues deliver a message in segments as one, and groups as a
+    whole."""
 
     def gather(self, queue: str, *, groups: bool) -> None:
-        """What the rules of a consumed queue want from now on: messages of a group only when all of it is there, in
+        """Say what the rules of a consumed queue want from now on: messages of a group only when all of it is there, in
         logical order, or (without `groups`) as they come."""
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What stays on it for lack of the rest, as far as the last look saw."""
+        """What stays on the queue because the rest of it is missing, as far as the last look saw."""
 
 
 @runtime_checkable
@@ -90,46 +92,47 @@ class Claims(Protocol):
     """Implemented by queue managers whose queues several gateways may consume."""
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
-        """As `fetch`, of a queue that is consumed: messages that no other gateway is given for a while, at once. What
-        the last call for the same queue and key gave is dealt with: taken, or to come again."""
+        """Like `fetch`, for a queue that is consumed: messages that for a while are given to no other gateway. This
+        settles what the last call for the same queue and key returned: it has been taken, or comes again."""
 
 
 class Page(Protocol):
-    """The next messages of a queue, as columns. None of them was backed out, expires, asks for a report, or is one of a
-    group or a segment."""
+    """The next messages of a queue, as columns. None of them was backed out, expires, asks for a report, or is part of
+    a group or a segment."""
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """What they are taken by."""
+        """The tokens by which the messages are taken."""
 
     @property
     def heads(self) -> Sequence[bytes]:
-        """Descriptor and first part of the data, as they were put: identifier, date and time may be blank. Messages
-        that were put with one head have the same object here."""
+        """Descriptors and first parts of the data, as they were put: identifier, date and time may be blank. Messages
+        that were put with one head share one object here."""
 
     @property
     def bodies(self) -> Sequence[bytes]:
         """The rest of the data."""
 
     def stored(self, first: int, last: int) -> list[Stored]:
-        """Some of them with everything filled in."""
+        """Some of the messages, with everything filled in."""
 
 
 @runtime_checkable
 class Pages(Protocol):
-    """Implemented by queue managers that have messages in columns."""
+    """Implemented by queue managers that hold messages in columns."""
 
     def fetch_page(self, queue: str, key: bytes, limit: int) -> Page | None:
-        """As `fetch`, of a queue that is consumed. None: one of the next messages is not as plain as that, or there is
-        none; `fetch` gives them."""
+        """Like `fetch`, for a queue that is consumed. None: there are no messages, or one of the next is not plain
+        enough for a page; `fetch` returns those."""
 
 
 @runtime_checkable
 class Sources(Protocol):
-    """Implemented by queue managers that applications put to."""
+    """Implemented by queue managers on which applications put messages."""
 
     def backout(self, queue: str) -> Backout:
-        """When a message of this queue is poison, and where it goes. MQError."""
+        """When a message of this queue is taken for poison, and where it goes. Raises MQError."""
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
-        """Make the durable subscription of this name, or take it up; one to another topic is replaced. MQError."""
+        """Make the durable subscription with this name, or resume it; if it is to another topic it is replaced. Raises
+        MQError."""

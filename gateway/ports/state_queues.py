@@ -1,4 +1,4 @@
-"""The queues that hold the gateway's own state, beside the application's: one unit of work covers both."""
+"""The queues that hold the gateway's own state, next to the application's, so that one unit of work covers both."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from gateway.ports.batch import BatchQueueManager, Stored, Token
 
 PREFIX = "MQGATE."
-"""Rules may not name such a queue; the embedded queue manager makes one when it is first used, without limits."""
+"""How these queues' names begin. Rules may not name such a queue; the embedded queue manager creates one, without
+limits, when it is first used."""
 
 SESSIONS = "MQGATE.SESSIONS"
-"""Persistent sessions with their subscriptions: one record for each, under its session's key."""
+"""Persistent sessions with their subscriptions, one record for each, under the session's key."""
 RETAINED = "MQGATE.RETAINED"
 """Retained messages, each under the key of its topic."""
 STAGED = "MQGATE.STAGED"
-"""QoS 2 publications that are not released by PUBREL yet."""
+"""QoS 2 publications that PUBREL has not released yet."""
 TOGETHER = b"all sessions".ljust(24, b"\0")
-"""The key under which a gateway that has the state queues for itself stages those of all sessions. Where another
-gateway may take a session over, each session has its own."""
+"""The key under which a gateway that has the state queues to itself stages the publications of all sessions. If another
+gateway may take a session over, each session has its own key."""
 OUT = "MQGATE.OUT"
 """What waits for the clients of persistent sessions, and what they have not acknowledged."""
 WILLS = "MQGATE.WILLS"
@@ -25,37 +26,37 @@ WILLS = "MQGATE.WILLS"
 REQUESTS = "MQGATE.REQUESTS"
 """Response topics and correlation data of requests that devices have sent to MQ applications."""
 SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
-"""Where publications on MQ topics arrive that rules subscribe to."""
+"""Where publications arrive on MQ topics to which rules subscribe."""
 MARKERS = "MQGATE.MARKERS"
-"""Markers of units of work, by which one in doubt is resolved."""
+"""Markers of units of work, by which a unit in doubt is resolved."""
 GATEWAYS = "MQGATE.GATEWAYS"
 """Leases, and messages between gateways that share these queues."""
 FORWARD = "MQGATE.FORWARD"
-"""Publications that clients of other gateways subscribe to, under the key of each gateway."""
+"""Publications that clients of other gateways have subscribed to, under the key of each gateway."""
 USERS = "MQGATE.USERS"
 """Managed users and roles: one record for each."""
 FAN_OUT = "MQGATE.FAN.OUT"
-"""Publications that very many get, each once: until all have it. Only where a gateway has its state for itself: in the
-embedded queue manager and the buffer."""
+"""Publications that very many sessions get, each stored once until all have it. Only where a gateway has its state to
+itself: in the embedded queue manager and the buffer."""
 
 SET_ASIDE = "MQGATE.SET.ASIDE"
-"""What met a defect of the gateway, for people to look at and to replay: see `broker/refused/set_aside.py`."""
+"""What ran into a defect of the gateway, for people to look at and replay: see `broker/refused/set_aside.py`."""
 SET_ASIDE_DEPTH = 10_000
-"""As many messages there are at most: a defect that a client has found must not fill the disk."""
+"""The most messages there: a defect that a client has found must not fill the disk."""
 AUDIT = "MQGATE.AUDIT"
-"""What people have done at the admin port, each act with an expiry: see `people/audit.py`."""
+"""What people have done at the admin port, as messages that expire: see `people/audit.py`."""
 AUDIT_DEPTH = 1_000_000
 KEYED = frozenset({SESSIONS, RETAINED, WILLS, REQUESTS, USERS, FAN_OUT})
-"""State queues with one message for each key, which is replaced."""
+"""State queues with one message per key, which is replaced."""
 
 ALL = (
     SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, SUBSCRIPTIONS, MARKERS, GATEWAYS, FORWARD, USERS, SET_ASIDE,
     AUDIT,
 )  # fmt: skip
-"""Every one of them that a queue manager has to have."""
+"""The state queues that every queue manager has to have."""
 
 DEAD_LETTERS = "MQGATE.DEAD.LETTER"
-"""Dead letters where the queue manager names no queue for them; not a state queue: people read it."""
+"""Dead letters, if the queue manager names no queue for them; not a state queue, as people read it."""
 DEFAULT = "MQGATE.DEFAULT"
 """Where the shipped default mapping puts messages; not a state queue either."""
 
@@ -63,7 +64,7 @@ COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
 """What is put there is a command to the queue manager; not a state queue either."""
 
 PAGE = 500
-"""Messages of a state queue that are read at once."""
+"""How many messages of a state queue are read at once."""
 
 
 def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterator[Stored]:
@@ -78,5 +79,5 @@ def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterato
 
 
 def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
-    """All messages that are stored for the session with this key."""
+    """All messages stored for the session with this key."""
     return rows_of(queue_manager, OUT, key)

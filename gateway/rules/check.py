@@ -27,13 +27,13 @@ Problems = list[tuple[Path, Wrong]]
 
 MAX_TOPIC_STRING = 10240
 MAX_TARGETS = 16
-"""Among which a rule may choose."""
+"""How many targets a rule may choose from."""
 _HEX = "0123456789abcdefABCDEF"
 _RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
 
 
 class _Checker:
-    """Collects problems: `attempt` records the error of a check, and the checks go on."""
+    """Collects problems: `attempt` records what a check raises, so that the checks can go on."""
 
     def __init__(self) -> None:
         self.problems: Problems = []
@@ -64,7 +64,7 @@ class _Checker:
 def check_inbound(
     spec: ToMq, position: int, file: str, line: int, schema: str | None, manager_at: tuple[int, int] = (1, 1)
 ) -> tuple[InboundRule | None, Problems]:
-    """The rule with its templates parsed, and what is wrong with it."""
+    """The rule with its templates parsed, and what is wrong with it; no rule if anything is."""
     checker = _Checker()
     pattern = checker.attempt(("topic",), lambda: parse_pattern(spec.topic))
     levels, names = pattern or ((), ())
@@ -92,7 +92,7 @@ def check_inbound(
 
 def _destination(checker: _Checker, spec: ToMq) -> None:
     if (spec.queue is None) == (spec.mq_topic is None):
-        what = "a rule needs one destination" if spec.queue is None else "a rule has one destination"
+        what = "a rule needs one destination" if spec.queue is None else "a rule has only one destination"
         checker.wrong((), what, "give either `queue` or `mq_topic`")
     if spec.group_sequence is not None and spec.group_by is None:
         checker.wrong(("group_sequence",), "a sequence number counts within a group", "give `group_by`")
@@ -167,7 +167,7 @@ def _property_name(name: str) -> None:
 
 def _property_constant(value: float) -> None:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise Wrong(f"{value} does not fit 64 bits", "write it in quotes, as text")
+        raise Wrong(f"{value} does not fit into 64 bits", "write it in quotes, as text")
     if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN differs from itself
         raise Wrong(f"{value} is not a number that a selector can compare", "write it in quotes, as text")
 
@@ -185,15 +185,15 @@ def _descriptor(checker: _Checker, spec: ToMq) -> None:
             checker.attempt((*here, "queue_manager"), partial(check_name, reply.queue_manager, "queue manager"))
     elif descriptor.message_type == "request" or any(one.startswith(_NEEDS_REPLY) for one in descriptor.report):
         here = ("descriptor", "report" if descriptor.report else "message_type")
-        checker.wrong(here, "a request or a report needs a queue to answer to", "add `reply_to: {queue: NAME}`")
+        checker.wrong(here, "a request or a report needs a queue for the answer", "add `reply_to: {queue: NAME}`")
     if not spec.headers and spec.properties:
-        checker.wrong(("properties",), "properties need a header to stand in", "add `mcd` to `headers`")
+        checker.wrong(("properties",), "properties need a header that carries them", "add `mcd` to `headers`")
 
 
 def check_outbound(
     spec: ToMqtt, position: int, file: str, line: int, manager_at: tuple[int, int] = (1, 1)
 ) -> tuple[OutboundRule | None, Problems]:
-    """The rule with its templates parsed, and what is wrong with it."""
+    """The rule with its templates parsed, and what is wrong with it; no rule if anything is."""
     checker = _Checker()
     sources = {key: getattr(spec, key) for key in ("queue", "transmission_queue", "mq_topic")}
     given = [key for key, value in sources.items() if value is not None]
@@ -204,7 +204,11 @@ def check_outbound(
     if spec.mq_topic is not None:
         checker.attempt(("mq_topic",), partial(_subscribable, spec.mq_topic))
     elif spec.subscription is not None:
-        checker.wrong(("subscription",), "`subscription` names that of an `mq_topic`", "remove it, or give `mq_topic`")
+        checker.wrong(
+            ("subscription",),
+            "`subscription` is the name of a subscription to an `mq_topic`",
+            "remove it, or give `mq_topic`",
+        )
     _constant_name(checker, ("backout", "queue"), spec.backout.queue)
     if spec.transmission_queue is not None and spec.topic is not None:
         checker.wrong(("topic",), "on a transmission queue RemoteQName is the topic", "remove `topic`, or use `queue`")
@@ -221,8 +225,8 @@ def check_outbound(
 
 
 def _target_names(checker: _Checker, names: Sequence[str], why: str, fix: str, *, alone: bool = False) -> None:
-    """The targets that a rule names, in a list or alone (`alone`): none twice, and no placeholders. `why` and the fix
-    are part of the problem."""
+    """Check the targets that a rule names, in a list or alone (`alone`): none twice, and without placeholders. `why`
+    and `fix` are the texts of the problem of a placeholder."""
     if len(names) > MAX_TARGETS:
         checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
     for index, name in enumerate(names):
@@ -236,9 +240,9 @@ def _target_names(checker: _Checker, names: Sequence[str], why: str, fix: str, *
 
 
 def _consumed_at(checker: _Checker, spec: ToMqtt) -> None:
-    """The targets that a rule consumes from."""
+    """Check the targets that a rule consumes from."""
     names = spec.queue_manager
-    why = "what is consumed is known before there is a message"
+    why = "what is consumed must be known before there is a message"
     _target_names(checker, names, why, "write the name of a target, or a list of them", alone=len(names) == 1)
     if names and spec.groups == "whole":
         checker.wrong(("groups",), "groups are put together on the gateway's own queue manager only",
@@ -257,7 +261,7 @@ def _subscribable(topic: str) -> None:
     if not 0 < len(topic) <= MAX_TOPIC_STRING or "\0" in topic:
         raise Wrong("an MQ topic string has 1 to 10240 characters", "write a topic, as in plant/+/alarms")
     if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
-        raise Wrong(f"`{topic}` has a wildcard in the middle of a level", "let + or # be a level by itself")
+        raise Wrong(f"`{topic}` has a wildcard in the middle of a level", "make + or # a level of its own")
 
 
 def _topic_text(template: Template) -> None:
@@ -271,7 +275,7 @@ def _topic_text(template: Template) -> None:
 
 
 def check_test(test: Test) -> Problems:
-    """What is wrong with a test."""
+    """The problems of a test."""
     if (test.publish is None) == (test.put is None):
         return [((), Wrong("a test publishes or puts one message", "give either `publish` or `put`"))]
     digits = test.publish.payload_hex if test.publish is not None else None

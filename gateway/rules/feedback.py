@@ -1,7 +1,7 @@
-"""Our reasons, in the range MQ leaves to applications (MQFB_APPL_FIRST to MQFB_APPL_LAST).
+"""The gateway's own reasons, in the range that MQ leaves to applications (MQFB_APPL_FIRST to MQFB_APPL_LAST).
 
-They stand in the Reason of an MQDLH and in the Feedback of a report, beside the MQRCs of the queue manager. The numbers
-are an interface: they never change meaning, new ones are added at the end.
+They are used in the Reason of an MQDLH and in the Feedback of a report, like the MQRCs of the queue manager. The
+numbers are an interface: they never change their meaning, and new ones are added at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Feedback(IntEnum):
     NOT_AUTHORISED = 65545
     """The access control list does not allow it."""
     TOO_LONG = 65546
-    """Longer than the device, or the rule, takes."""
+    """The message is longer than the device, or the rule, accepts."""
     QUEUE_LIMIT = 65547
     """The device's queue in the gateway is full."""
     LOOP = 65548
@@ -41,4 +41,5 @@ class Feedback(IntEnum):
     SESSION_ENDED = 65550
     """The device's session ended (expired, cleaned or purged) with the message undelivered."""
     REQUEST_UNKNOWN = 65551
-    """The answer to a device's request that has been answered, or has waited too long; its rule has no topic for it."""
+    """It answers a request of a device that has been answered already or has waited too long, and its rule has no
+    topic."""

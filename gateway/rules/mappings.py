@@ -1,4 +1,4 @@
-"""Checked rules, as `parse` makes them from mapping files and `routing` compiles them: templates parsed, names
+"""Checked rules, which `parse` makes from mapping files and `routing` compiles; their templates are parsed, their names
 valid."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class InboundRule:
     queue: Template | None
     mq_topic: Template | None
     queue_manager: Template
-    """What it depends on, and what it says for people; where it is a list, `targets` says what is meant."""
+    """What the queue manager's name is made from, and its text for people; if the rule has a list, `targets` counts."""
     targets: tuple[str, ...] = ()
-    """One of these queue managers takes each message."""
+    """The queue managers of which one takes each message."""
     properties: tuple[PropertyRule, ...] = ()
     group_by: Template | None = None
     group_sequence: Template | None = None
@@ -50,7 +50,7 @@ class InboundRule:
 
     @property
     def in_turn(self) -> bool:
-        """Whether each of the targets takes a message in turn."""
+        """Whether the targets take messages in turn."""
         return self.spec.spread == "round_robin"
 
     @property
@@ -72,11 +72,11 @@ class OutboundRule:
     manager_at: tuple[int, int] = (1, 1)
     """Line and column of `queue_manager`."""
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
-    """All that its templates ask for."""
+    """All slots of its templates."""
     json_fields: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The fields of a JSON body among them."""
+    """Those of them that are fields of a JSON body."""
     targets: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The targets whose queues are consumed; none: that of the gateway's own queue manager is."""
+    """The targets whose queues are consumed; if there are none, the queue of the gateway's own queue manager is."""
 
     def __post_init__(self) -> None:
         templates = (self.topic, self.client, self.response_topic)
@@ -110,6 +110,6 @@ class Mappings:
     dead_letter_unmatched: bool = False
     warnings: tuple[Finding, ...] = field(default=())
     empty: tuple[str, ...] = ()
-    """Files in which there was nothing when they were read."""
+    """Files that were empty when they were read."""
     hidden_by: dict[str, str] = field(default_factory=dict)
-    """Rules that are never reached, by name, and the earlier ones that take all they match."""
+    """Rules that are never reached, by name, and the earlier rules that take everything they match."""

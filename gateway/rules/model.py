@@ -35,7 +35,7 @@ class PayloadSize(Part):
 
 
 class When(Part):
-    """Conditions beside the topic; all of them must hold."""
+    """Conditions besides the topic; all of them must hold."""
 
     qos: Levels | None = Field(default=None, description="Matches these qualities of service.")
     client: Names | None = Field(
@@ -102,7 +102,7 @@ _DESCRIPTOR = Descriptor()
 
 
 class Payload(Part):
-    """What the payload is, and what is checked."""
+    """The format of the payload, and what is checked in it."""
 
     format: Literal["auto", "bytes", "string", "json"] | FormatName = Field(
         default="auto",
@@ -127,7 +127,7 @@ class Retry(Part):
     """How often and how fast a put is tried again."""
 
     times: Annotated[int, Field(ge=0, le=1000)] = Field(default=5, description="Attempts after the first.")
-    first: Duration = Field(default=1.0, alias="from", description="Wait before the first; doubled each time.")
+    first: Duration = Field(default=1.0, alias="from", description="Wait before the first of them; doubled each time.")
     longest: Duration = Field(default=30.0, alias="to", description="Longest wait.")
 
 
@@ -135,7 +135,7 @@ _RETRY = Retry()
 
 
 class OnFailure(Part):
-    """What happens when a message cannot be put."""
+    """What happens if a message cannot be put."""
 
     retry: Retry = Field(
         default_factory=lambda: _RETRY, description="Repeated while the reason may pass (queue full, put inhibited)."
@@ -226,9 +226,9 @@ class ToMq(Part):
 
 
 class Backout(Part):
-    """When a message that cannot be delivered is moved aside."""
+    """When a message that cannot be delivered is moved away."""
 
-    threshold: Count | None = Field(default=None, description="BackoutCount from which it is moved.")
+    threshold: Count | None = Field(default=None, description="BackoutCount from which on a message is moved.")
     queue: str | None = Field(default=None, description="Queue to move it to; else the dead-letter queue.")
 
 

@@ -1,4 +1,5 @@
-"""Mapping files to checked rules. Every error in every file is reported at once, with its place and what to write.
+"""Turns mapping files into checked rules. Every error in every file is reported at once, with its place and what to
+write.
 
 This module opens no file except the JSON Schemas that rules name, through `load`.
 """
@@ -32,7 +33,8 @@ def load_text(path: str) -> str:
 
 
 def load_mappings(paths: Iterable[str]) -> Mappings:
-    """Read and parse mapping files; files that cannot be read are findings like any other."""
+    """Read and parse mapping files. A file that cannot be read is a finding like any other. Raises ConfigurationError
+    with all findings."""
     sources, findings = [], []
     for path in paths:
         try:
@@ -49,7 +51,7 @@ def load_mappings(paths: Iterable[str]) -> Mappings:
 
 
 def parse_mappings(sources: Iterable[tuple[str, str]], load: Load = load_text) -> Mappings:
-    """Parse (name, text) pairs in order into one set of rules."""
+    """Parse pairs of name and text, in order, into one set of rules. Raises ConfigurationError with all findings."""
     reading = _Reading(load)
     for name, text in sources:
         reading.read(name, text)
@@ -57,7 +59,7 @@ def parse_mappings(sources: Iterable[tuple[str, str]], load: Load = load_text) -
 
 
 class _Reading:
-    """The rules read so far, and the findings so far."""
+    """The rules and the findings so far."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -177,7 +179,7 @@ M = TypeVar("M", bound=Part)
 
 
 def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
-    """The rule without its wrong parts, which the check of the whole file reports, and whether nothing was left out."""
+    """The rule without its wrong parts, which the check of the whole file reports, and whether it is complete."""
     if isinstance(raw, model):
         return raw, True
     try:

@@ -1,8 +1,8 @@
 """How much a `pattern` of a JSON Schema may cost. Pure.
 
-Patterns are matched in a time that is proportional to the length of the string, and to how many places of the pattern
-may be looked for at once: `(a{1,500}){1,100}b` has 50,000, and 100 KB take it minutes. Repetitions that are counted are
-written out for it, one within another above all.
+Matching takes time in proportion to the length of the string and to the number of places in the pattern that may be
+looked for at once: `(a{1,500}){1,100}b` has 50,000, and 100 KB take it minutes. The matcher writes counted repetitions
+out, so that nested ones multiply.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from gateway.config.units import Wrong
 
 MOST = 10_000
-"""Places of a pattern."""
+"""How many places a pattern may have."""
 FREE = 100
-"""So many places cost nothing worth mentioning."""
+"""This many places cost nothing worth mentioning."""
 BUDGET = 10_000_000
-"""Places times characters: about a second at the most."""
+"""Places times characters; takes about a second at most."""
 _COUNTED = re.compile(r"\{(\d+)(,?)(\d*)\}")
 _NAMED = re.compile(r"\\[pPxu]\{[^}]*\}")
 _DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 
 
 class _Group:
@@ -32,8 +32,8 @@ class _Group:
 
 
 def weight(pattern: str) -> int:
-    """How many places a pattern has, with counted repetitions written out; 0 where no more than one of these is
-    followed at once, as in `^.{1,5000}$`."""
+    """How many places a pattern has, with counted repetitions written out; 0 if at most one of these is followed at
+    once, as in `^.{1,5000}$`."""
     groups = [_Group()]
     last, last_counted, at, nested, repetitions = 0, 0, 0, False, 0
     while at < len(pattern):
@@ -66,7 +66,7 @@ def weight(pattern: str) -> int:
 
 
 def _end_of_atom(pattern: str, at: int) -> int:
-    """Behind a character, what is written with a backslash, or a class of characters."""
+    """The offset after a character, an escape sequence or a character class."""
     if pattern[at] == "\\":
         named = _NAMED.match(pattern, at)
         return named.end() if named is not None else at + 2
@@ -87,8 +87,8 @@ def _end_of_atom(pattern: str, at: int) -> int:
 
 
 def bounded(schema: Any) -> Any:
-    """A schema in which strings are looked at by their length first, where a pattern is costly. Wrong: one of them is
-    so in any case."""
+    """The schema, changed so that the length of strings is checked before a costly pattern. Raises Wrong if a pattern
+    is too costly in any case."""
     if isinstance(schema, list):
         return [bounded(one) for one in schema]
     if not isinstance(schema, dict):
@@ -115,6 +115,6 @@ def bounded(schema: Any) -> Any:
 
 def _too_much(pattern: str) -> Wrong:
     return Wrong(
-        f"the pattern {pattern[:80]!r} repeats what is repeated too often: a long string would take minutes",
-        "count less in it, or write maxLength beside it",
+        f"the pattern {pattern[:80]!r} nests large repetitions: a long string would take minutes to match",
+        "use smaller counts in it, or limit the length by maxLength instead",
     )

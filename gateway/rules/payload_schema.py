@@ -1,6 +1,6 @@
-"""JSON Schemas of payloads: compiled when rules are read, so that a wrong one is found before any message.
+"""JSON Schemas of payloads, compiled when rules are read, so that a wrong one is found before any message arrives.
 
-References to other documents are refused: a rule must not fetch anything. Errors never show the payload's values.
+References to other documents are refused: a rule must not fetch anything. Errors never show the values of the payload.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gateway.config.units import Wrong
 from gateway.rules.pattern_weight import bounded
 
 Differs = Callable[[object, bool], str]
-"""What in a document is not as a schema describes; empty: all is. The flag: whether to look for the place, for which
-the validator writes out all of the document."""
+"""Says in what a document differs from the schema; empty: in nothing. The flag: whether to name the place, for which
+the validator writes out the whole document."""
 
 
 def _refuse(uri: str) -> Any:
@@ -23,9 +23,9 @@ def _refuse(uri: str) -> Any:
 
 
 def _branches_again(schema: Any) -> bool:
-    """Whether a schema has both alternatives and references, so that alternatives may lie within themselves. Whoever
-    asks for the place is told what is wrong in each of them, and in each of theirs: a document twelve deep takes a
-    second then, one twice as deep for ever."""
+    """Whether a schema has both alternatives and references, so that alternatives may contain themselves. To name the
+    place, the validator describes the error in each alternative, and in each of their own: with a document nested
+    twelve deep that takes a second, with one twice as deep it never ends."""
     keys: set[str] = set()
     left = [schema]
     while left:
@@ -40,7 +40,7 @@ def _branches_again(schema: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def compile_schema(text: str) -> Differs:
-    """The validator of a schema; Wrong when the text is not one."""
+    """The validator of a schema. Raises Wrong if the text is not a schema."""
     import jsonschema_rs  # 8 MB: only where a rule has a schema
 
     invalid = jsonschema_rs.ValidationError
@@ -56,16 +56,18 @@ def compile_schema(text: str) -> Differs:
 
     def differs(document: object, place: bool) -> str:
         try:
-            if not validator.is_valid(document):  # a third of what it takes to be told what is wrong
+            if not validator.is_valid(document):  # takes a third of the time of `validate`
                 if not (place and shows_place):
-                    return "the document is not as the schema describes it"
+                    return "the document does not match the schema"
                 validator.validate(document)
         except invalid as error:
             return f"{'/'.join(map(str, error.instance_path)) or 'the document'}: {error.message}"
-        except (ValueError, RecursionError):  # what the validator does not take in, such as 300 arrays in each other
+        except (ValueError, RecursionError):  # what the validator cannot read, such as 300 nested arrays
             return "the schema cannot be applied to the document"
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of the validator's own language: no Exception, and no end
+            if (
+                type(error).__name__ != "PanicException"
+            ):  # a panic of the validator is no Exception, but must not end the process
                 raise
             return "the schema cannot be applied to the document"
         return ""

@@ -1,4 +1,5 @@
-"""JSON Schema of mapping files, from the field list that reads them: completion and checks in any editor."""
+"""The JSON Schema of mapping files, made from the field list that reads them, for completion and checks in any
+editor."""
 
 from __future__ import annotations
 

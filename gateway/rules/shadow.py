@@ -19,7 +19,7 @@ class _Node:
 
 
 def shadowed(rules: Iterable[InboundRule]) -> Iterator[tuple[InboundRule, InboundRule]]:
-    """Pairs (rule that is never reached, earlier rule that takes its publications)."""
+    """Yield pairs: a rule that is never reached, and the earlier rule that takes its publications."""
     root = _Node()
     for rule in rules:
         hiding = _hiding(root, rule)
@@ -44,7 +44,7 @@ def _hiding(root: _Node, rule: InboundRule) -> InboundRule | None:
 
 
 def _covering(root: _Node, levels: tuple[str, ...]) -> Iterator[_Node]:
-    """Nodes whose filter matches every topic that `levels` match; a wildcard never covers `$` [MQTT-4.7.2-1]."""
+    """The nodes whose filters match every topic that `levels` match; a wildcard never covers `$` [MQTT-4.7.2-1]."""
     nodes = [root]
     for index, level in enumerate(levels):
         system = index == 0 and level.startswith("$")
@@ -59,7 +59,7 @@ def _covering(root: _Node, levels: tuple[str, ...]) -> Iterator[_Node]:
 
 
 def shadowed_sources(rules: Iterable[OutboundRule]) -> Iterator[tuple[OutboundRule, OutboundRule]]:
-    """Pairs as above of rules with the same source, where the first is used whatever the message."""
+    """Yield the same pairs for rules with the same source, where the first is used whatever the message."""
     always: dict[tuple[str | None, ...], OutboundRule] = {}
     for rule in rules:
         where = (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic)

@@ -1,8 +1,8 @@
-"""Templates: text with `{placeholders}`, and the names that may come out of them.
+"""Templates: text with `{placeholders}`, and the names that may be made from them.
 
 A template is parsed once into literal parts and slots; rendering asks a scope for each slot's value. Queue names are
-confined: what a hostile topic level could produce (a name MQ does not allow, another name component, a system queue) is
-refused, never repaired.
+confined: what a hostile topic level could produce (a name that MQ does not allow, another name component, a system
+queue) is refused, never repaired.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ RESERVED = ("SYSTEM.", state_queues.PREFIX, "AMQ.")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One placeholder: the kind of its source (`kind`), the name of the value there (`name`), and how it is written."""
+    """One placeholder: the kind of its source (`kind`), the name of its value there (`name`), and how the value is
+    written."""
 
     kind: str
     name: str = ""
@@ -66,13 +67,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template. `constant` is its text if it has no slot."""
+    """A parsed template. `constant` is its text if it has no slots."""
 
     text: str
     parts: tuple[str | Slot, ...]
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
     per_message: bool = field(init=False, repr=False, compare=False)
-    """Whether a slot's value differs between publications of one origin."""
+    """Whether the value of a slot differs between publications of one origin."""
 
     def __post_init__(self) -> None:
         slots = tuple(part for part in self.parts if isinstance(part, Slot))
@@ -87,7 +88,8 @@ class Template:
 def parse_template(
     text: str, levels: Sequence[str] = (), plain: Sequence[str] = PLAIN, folders: Sequence[str] = FOLDERS
 ) -> Template:
-    """Parse `text`; `levels` are the names its rule's topic pattern captures (`rest*` with its star)."""
+    """Parse `text`; `levels` are the names that the topic pattern of its rule captures (`rest*` with its star). Raises
+    Wrong."""
     return _parsed(text, tuple(levels), tuple(plain), tuple(folders))
 
 
@@ -101,7 +103,7 @@ Known = tuple[dict[str, str], Sequence[str], Sequence[str]]
 
 
 def _pieces(text: str) -> Iterator[str | tuple[str]]:
-    """Literal pieces as text, placeholders as a tuple; `{{` and `}}` are braces."""
+    """Yield literal pieces as text and placeholders as tuples; `{{` and `}}` are braces."""
     literal, at = "", 0
     for match in _TOKEN.finditer(text):
         literal += text[at : match.start()]
@@ -146,12 +148,12 @@ def _source(source: str, levels: dict[str, str], plain: Sequence[str], folders: 
 
 
 def render(template: Template, scope: Scope) -> str:
-    """The text. Raises Refused if a slot has no value."""
+    """The text of a template. Raises Refused if a slot has no value."""
     return "".join(part if isinstance(part, str) else text_of(part, scope(part)) for part in template.parts)
 
 
 def text_of(slot: Slot, value: Value) -> str:
-    """The value of a slot within a text. Raises Refused if there is none."""
+    """The value of a slot as it is written within a text. Raises Refused if there is none."""
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
     return _cased(shown(value), slot.case)
@@ -173,7 +175,8 @@ def _cased(text: str, case: str) -> str:
 
 
 def render_value(template: Template, scope: Scope, type_name: str = "") -> Value:
-    """A typed value: a template of one slot keeps its type. None when an optional value (one slot alone) is absent."""
+    """The value of a template with its type: a template of one slot keeps the type of its value. None if an optional
+    value (one slot alone) is absent."""
     if len(template.parts) == 1 and isinstance(template.parts[0], Slot):
         slot = template.parts[0]
         value = scope(slot)
@@ -227,15 +230,15 @@ def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) 
     if not _NAME.match(name):
         raise Refused(f"`{name[:60]}` is longer than the 48 characters of an MQ name", Feedback.NAME_NOT_VALID)
     if any(name.upper().startswith(word) and not _literal_start(template, word) for word in RESERVED):
-        raise Refused(f"`{name}` names a queue of the system", Feedback.NAME_NOT_VALID)
+        raise Refused(f"`{name}` is a system queue", Feedback.NAME_NOT_VALID)
     if allowed and not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed):
         raise Refused(f"`{name}` is not among the rule's allowed_queues", Feedback.NAME_NOT_VALID)
     return name
 
 
 def as_far_as_known(template: Template, scope: Scope, *, names: bool) -> str:
-    """The text, in which placeholders without a fitting value stay as they are written. `names`: the text is an MQ
-    name."""
+    """The text of a template in which placeholders without a fitting value stay as they are written. `names`: the text
+    is an MQ name."""
 
     def piece(part: str | Slot) -> str:
         if isinstance(part, str):
@@ -254,14 +257,14 @@ def _literal_start(template: Template, word: str) -> bool:
 
 
 def _component(slot: Slot, scope: Scope) -> str:
-    """A value as one component of a name. Raises Refused if it has a dot, a slash or a character that MQ does not
-    allow, or is empty."""
+    """A value as one component of a name. Raises Refused if it is empty or has a dot, a slash or a character that MQ
+    does not allow."""
     value = scope(slot)
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
     text = shown(value) if slot.case != "safe" else _cased(shown(value), "safe")
     pieces = text.split("/") if slot.kind == "rest" else [text]
-    for piece in pieces:  # before capitals: those of `ß` are letters MQ allows
+    for piece in pieces:  # checked before capitals are made: MQ allows those of `ß`
         if not _COMPONENT.match(piece):
             wrong = next((f"its {letter!r}" for letter in piece if not _COMPONENT.match(letter)), "its length")
             what = f"{{{slot}}} is {text[:60]!r}, which cannot be part of an MQ name for {wrong}"
@@ -270,14 +273,14 @@ def _component(slot: Slot, scope: Scope) -> str:
 
 
 def check_name(text: str, what: str = "queue") -> None:
-    """Raises Wrong unless `text` is an MQ object name."""
+    """Raise Wrong unless `text` is an MQ object name."""
     if not _NAME.match(text):
         raise Wrong(f"`{text}` is not an MQ {what} name", "use 1 to 48 of A-Z a-z 0-9 . / _ %")
 
 
 def parse_pattern(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, str], ...]]:
-    """A topic pattern as the levels of an MQTT filter and the captured levels (index, name); the name of a rest ends in
-    `*`."""
+    """Parse a topic pattern into the levels of an MQTT filter and the captured levels (index, name); the name of a rest
+    ends in `*`. Raises Wrong."""
     levels: list[str] = []
     names: list[tuple[int, str]] = []
     parts = text.split("/")
@@ -291,7 +294,7 @@ def parse_pattern(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, str], ..
         if name:
             names.append((index, name))
     if len({name.rstrip("*") for _, name in names}) < len(names):
-        raise Wrong(f"a name stands twice in `{text}`", "give each level its own name")
+        raise Wrong(f"a name occurs twice in `{text}`", "give each level its own name")
     return tuple(levels), tuple(names)
 
 

@@ -1,4 +1,4 @@
-"""The tests of a mapping file as frozen records: what is published or put, and the expected result."""
+"""The tests of a mapping file as frozen records: what is published or put, and what is expected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Publication(Part):
 
 
 class QueueMessage(Part):
-    """A message on a queue, as a test gives it."""
+    """A message on a queue, as a test describes it."""
 
     queue: str = Field(
         description="The queue that it is on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
@@ -51,7 +51,7 @@ class QueueMessage(Part):
 
 
 class ExpectedPut(Part):
-    """What a test wants to see put; keys left out are not compared."""
+    """What a test expects to be put; keys that are left out are not compared."""
 
     queue: str | None = Field(default=None, description="Queue name.")
     mq_topic: str | None = Field(default=None, description="MQ topic string.")
@@ -67,7 +67,7 @@ class ExpectedPut(Part):
 
 
 class ExpectedPublication(Part):
-    """What a test wants to see published."""
+    """What a test expects to be published."""
 
     topic: str | None = Field(default=None, description="Topic name.")
     qos: Qos | None = Field(default=None, description="Quality of service.")
@@ -79,7 +79,7 @@ class ExpectedPublication(Part):
 
 
 class Test(Part):
-    """A test beside the rules: what is published or put, and the expected result."""
+    """A test next to the rules: what is published or put, and what is expected."""
 
     name: str = Field(default="", description="Name in the report.")
     publish: Publication | None = Field(default=None, description="A publication of a device.")

@@ -13,11 +13,11 @@ from gateway.config.units import Wrong
 Scalar = bool | int | float | str
 Qos = Annotated[int, Field(ge=0, le=2)]
 MqLong = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-"""A number of a field that is an MQLONG."""
+"""The value of an MQLONG field."""
 
 
 class OneOrMany:
-    """One value where a list may stand is a list of one; the JSON Schema says so too."""
+    """Accepts one value in place of a list, as a list of one; the JSON Schema says so too."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

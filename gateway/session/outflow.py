@@ -333,9 +333,7 @@ class Outflow:
     def _fill_one(self, item: Item, now: float, out: list[bytes]) -> bool:
         """Send one item; returns True if it is dropped unsent."""
         inflight, data = self.inflight, b""
-        dropped = not item.dup and item.publication.expired(
-            now
-        )  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
+        dropped = not item.dup and item.publication.expired(now)  # [MQTT-3.3.2-5]; not once sent [MQTT-4.3.3-7]
         if not dropped:
             if not item.packet_id or item.packet_id in inflight:
                 item.packet_id = self.allot()

@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_provider_is_told(changed: dict[str, object], keys:
             "roles": [{"value": "x", "role": "viewer"}],
         })  # fmt: skip
         provider = Provider(settings, None, None, lambda _provider, said: told.append(said))
-        with pytest.raises(Refused, match="the log says more"):
+        with pytest.raises(Refused, match="see the log"):
             signed_in(provider)
     assert told[-1].startswith("oidc: ")
     assert why in told[-1]

@@ -31,7 +31,7 @@ def test_each_role_may_what_those_before_it_may() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "a:b", "ä", ".a", "x" * 65, "a\n", "../a"])
 def test_names_that_are_none_are_refused(name: str) -> None:
-    with pytest.raises(Unfit, match="is no user name"):
+    with pytest.raises(Unfit, match="is not a user name"):
         data.added({}, name, "viewer", "")
 
 
@@ -39,7 +39,7 @@ def test_a_user_is_added_once_changed_and_removed() -> None:
     users = data.added({}, "ann", "viewer", "hash")
     with pytest.raises(Unfit, match="there is a user ann already"):
         data.added(users, "ann", "viewer", "")
-    with pytest.raises(Unfit, match="is no role"):
+    with pytest.raises(Unfit, match="is not a role"):
         data.added(users, "bob", "root", "")
     changed = data.changed(users, "ann", role="operator", password=None, disabled=True)
     assert changed["ann"] == User("ann", "operator", "hash", True)
@@ -107,7 +107,7 @@ def test_a_file_with_a_token_that_is_none_is_refused(tmp_path: Path, key: str, w
     document["users"][0]["tokens"][0][key] = "here"
     path = tmp_path / "users"
     path.write_text(json.dumps(document).replace('"here"', wrong))
-    with pytest.raises(ConfigurationError, match="user 1 has a name, role, state or token that cannot be"):
+    with pytest.raises(ConfigurationError, match="user 1 has an invalid name, role, state or token"):
         UsersFile(path).read()
 
 

@@ -122,11 +122,11 @@ def test_everything_wrong_in_all_files_is_reported_at_once():
         ("topic: '{x}', queue: 'Q.{x}', queue_manager: 'Q-{x}'", "not an MQ queue name"),
         ("topic: 'a{x}', queue: Q", "mixes text and placeholder"),
         ("topic: '{x*}/a', queue: Q", "stands before another level"),
-        ("topic: '{x}/{x}', queue: Q", "stands twice"),
+        ("topic: '{x}/{x}', queue: Q", "occurs twice"),
         ("topic: '{client}', queue: Q", "not a usable name"),
         ("topic: '', queue: Q", "1 to 65535 bytes"),
-        ("topic: a, queue: Q, descriptor: {report: coa}", "needs a queue to answer to"),
-        ("topic: a, queue: Q, descriptor: {message_type: request}", "needs a queue to answer to"),
+        ("topic: a, queue: Q, descriptor: {report: coa}", "needs a queue for the answer"),
+        ("topic: a, queue: Q, descriptor: {message_type: request}", "needs a queue for the answer"),
         ("topic: a, queue: Q, descriptor: {reply_to: {queue: 'a b', queue_manager: 'c d'}}", "not an MQ queue manager"),
         ("topic: a, queue: Q, properties: {x: '{y'}", "has no partner"),
         ("topic: a, queue: Q, properties: {x: '{client:integer}'}", "unknown type"),
@@ -288,7 +288,7 @@ def test_a_rule_that_consumes_from_targets_names_them() -> None:
     assert found.targets == ("QM2", "QM3")
     for text, told in (
         ("queue_manager: [QM2, QM2]", "`QM2` is in the list already"),
-        ("queue_manager: '{usr.x}'", "has a placeholder: what is consumed is known before there is a message"),
+        ("queue_manager: '{usr.x}'", "has a placeholder: what is consumed must be known before there is a message"),
         ("queue_manager: QM-2", "QM-2"),
         ("queue_manager: QM2, groups: whole", "groups are put together on the gateway's own queue manager only"),
     ):
