@@ -19,9 +19,9 @@ from gateway.config.units import Duration, Wrong
 
 
 def _address(text: str | None) -> str | None:
-    """An address of a browser's."""
+    """An address as browsers use it, or None. Raises Wrong."""
     if text is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise Wrong(f"{text!r} is no address of a page", "write it as https://gate1.example:9160/admin/")
+        raise Wrong(f"{text!r} is not the address of a page", "write it as https://gate1.example:9160/admin/")
     return text
 
 
@@ -33,8 +33,8 @@ class Admin(Part):
     tls: Tls | None = Field(default=None, description="TLS, with the options of a listener's.")
     insecure: bool = Field(
         default=False,
-        description="Whether other hosts may reach the port without TLS. Tokens, and what the page shows, are readable "
-        "on the way then: for a network that nobody else can listen to.",
+        description="Whether other hosts may reach the port without TLS. Tokens, and what the page shows, can "
+        "then be read on the way: only for a network in which nobody else can listen.",
     )
     token_file: str | None = Field(default=None, description="File with the administrator's token.")
     read_token_file: str | None = Field(default=None, description="File with a viewer's token.")
@@ -50,15 +50,15 @@ class Admin(Part):
     audit_keep: Duration = Field(
         default=7776000.0,
         le=99999999,
-        description="How long what people have done stays on the queue MQGATE.AUDIT. 0: it is in the log only.",
+        description="How long the records of what people do stay on the queue MQGATE.AUDIT. 0: only the log has them.",
     )
     oidc: Oidc | None = Field(default=None, description="Sign-in with an OpenID provider.")
     ldap: PeopleLdap | None = Field(default=None, description="People of a directory sign in with their passwords.")
     session_idle: Duration = Field(
-        default=1800.0, ge=60, description="Who has signed in is signed out after this time without a request."
+        default=1800.0, ge=60, description="People who have signed in are signed out after this time without a request."
     )
     session_length: Duration = Field(
-        default=43200.0, ge=60, description="Who has signed in is signed out after this time in any case."
+        default=43200.0, ge=60, description="People who have signed in are signed out after this time in any case."
     )
     hosts: list[str] = Field(default=[], description="Further values of the Host header that are accepted.")
     answer_timeout: Duration = Field(
@@ -74,7 +74,7 @@ class Admin(Part):
 
     @property
     def scheme(self) -> str:
-        """Of its addresses."""
+        """The URL scheme of its addresses."""
         return "http" if self.tls is None else "https"
 
     @contradictions

@@ -1,4 +1,5 @@
-"""The differences between two settings, for the log, with secrets masked; and which of them need a restart."""
+"""The differences between two versions of the settings, for the log, with secrets masked; and which of them need a
+restart."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ LIVE = ("mappings", "security", "limits", "log.level", "log.connections", "log.c
         "mqtt.max_connections", "mqtt.max_sessions", "mqtt.max_buffered_bytes",
         "admin.token_file", "admin.read_token_file", "admin.hosts", "admin.users_file", "admin.session_idle",
         "admin.session_length", "admin.audit_keep", "admin.page", "admin.oidc", "admin.ldap")  # fmt: skip
-"""Sections and keys that a reload puts into force. The others are read at start."""
+"""Sections and keys that a reload puts into force. The others are only read at start."""
 AT_START = ("security.managed",)
-"""Keys below those that are read at start all the same."""
+"""Keys within those that are nevertheless only read at start."""
 LIVE_OF_A_LISTENER = ("limits", "max_connections", "max_sessions")
-"""The same for `listeners.N.`."""
+"""The keys of `listeners.N.` that a reload puts into force."""
 
 
 class Change(NamedTuple):
@@ -26,7 +27,7 @@ class Change(NamedTuple):
     before: object
     after: object
     live: bool
-    """Whether a reload is enough."""
+    """Whether a reload puts it into force."""
 
     def __str__(self) -> str:
         text = f"{self.key}: {self.before!r} -> {self.after!r}"
@@ -34,7 +35,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Settings, after: Settings) -> list[Change]:
-    """Every setting with another value, in the order of the reference; None stands for a key that is absent."""
+    """Every setting whose value has changed, in the order of the reference; None stands for a key that is absent."""
     old, new = dict(_values(before)), dict(_values(after))
     keys = [*old, *(key for key in new if key not in old)]
     return [
@@ -45,7 +46,7 @@ def changes(before: Settings, after: Settings) -> list[Change]:
 
 
 def is_live(key: str) -> bool:
-    """Whether a reload is enough for this setting."""
+    """Whether a reload puts this setting into force."""
     section, _, rest = key.partition(".")
     if section == "listeners":
         return _within(rest.partition(".")[2], LIVE_OF_A_LISTENER)
@@ -57,7 +58,7 @@ def _within(key: str, sections: tuple[str, ...]) -> bool:
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:
-    """Keys and values. Secrets are objects that compare by value and never show it."""
+    """Yield keys and values. Secrets are objects that can be compared and never show their value."""
     for key, value, _ in display(settings, secrets=True):
         yield key, value
 

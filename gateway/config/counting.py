@@ -1,8 +1,9 @@
-"""Counts with their noun: `1 file`, `2 files`."""
+"""Counts with their nouns: `1 file`, `2 files`."""
 
 from __future__ import annotations
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 file`, `2 files`; `many` where that is not the word with an s, or where a verb follows: `one` has its own."""
+    """`1 file`, `2 files`. `many` is for nouns whose plural is not the word with an s, or if a verb follows, which
+    `one` then has too."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""What a setting is for, by its dotted key: the text of the field list."""
+"""What a setting is for, by its dotted key, from the text of the field list."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gateway.config.model import Settings
 
 @cache
 def description_of(key: str) -> str:
-    """The description of `mqtt.max_qos` or `listeners.0.tls.key`; that of the nearest key above where a key is the
-    user's own, as in a table of users. Empty: there is none."""
+    """The description of a key such as `mqtt.max_qos` or `listeners.0.tls.key`. If a key is the user's own, as in a
+    table of users, it is that of the nearest key above. Empty: there is none."""
     models: list[type[BaseModel]] = [Settings]
     found = ""
     for name in key.split("."):
@@ -25,7 +25,7 @@ def description_of(key: str) -> str:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The models in a type, as in `list[Listener] | None`."""
+    """The models within a type, such as `list[Listener] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models(inner)]

@@ -1,4 +1,4 @@
-"""The settings of device events: where what happens to devices is put for programs."""
+"""The settings of device events: where messages about what happens to devices are put for programs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ class Events(Part):
         default=None, min_length=1, max_length=10240, description="MQ topic string they are published to, instead."
     )
     kinds: list[DeviceEventKind] = Field(
-        default=["connected", "disconnected", "refused", "denied"], description="Which of them are wanted."
+        default=["connected", "disconnected", "refused", "denied"], description="Which events are wanted."
     )
-    expiry: Duration = Field(default=0.0, le=99999999, description="How long each stays when nobody takes it. 0: ever.")
+    expiry: Duration = Field(
+        default=0.0, le=99999999, description="How long each stays if nobody takes it. 0: for ever."
+    )
 
     @contradictions
     def _two_places(self) -> Iterator[Wrong]:
@@ -48,5 +50,5 @@ class Events(Part):
 
     @property
     def wanted(self) -> bool:
-        """Whether there are any."""
+        """Whether any events are wanted."""
         return bool(self.queue or self.mq_topic) and bool(self.kinds)

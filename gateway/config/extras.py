@@ -1,4 +1,4 @@
-"""How to install what is optional, in words that work for this very installation: no index has mqgate."""
+"""How to install what is optional, in a form that works for this very installation: mqgate is on no package index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 
 def how_to_install(*extras: str) -> str:
-    """The command that brings the packages of these extras of pyproject.toml."""
+    """The command that installs the packages of these extras of pyproject.toml."""
     try:
         asked = metadata.requires("mqgate") or []
     except metadata.PackageNotFoundError:
@@ -21,7 +21,7 @@ def how_to_install(*extras: str) -> str:
 
 
 def _needed(requirement: str, extras: tuple[str, ...]) -> str:
-    """The requirement as a word of a shell, if one of the extras asks for it."""
+    """The requirement as a word of a shell command, if it belongs to one of the extras; otherwise empty."""
     package, _, marker = requirement.partition(";")
     named = re.search(r"""extra\s*==\s*["']([\w-]+)["']""", marker)
     if named is None or named[1] not in extras:

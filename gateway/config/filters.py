@@ -1,4 +1,4 @@
-"""Topic filters as access lists have them."""
+"""Topic filters as access lists contain them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.config.units import Wrong
 
 
 def check_filter(filter_: str) -> None:
-    """Wrong: unless it is a topic filter, perhaps with {client} and {user} in it."""
+    """Raise Wrong unless this is a topic filter, in which {client} and {user} may occur."""
     *parents, last = filter_.split("/")
     mixed = any("#" in level or ("+" in level and level != "+") for level in parents)
     if not filter_ or mixed or ("#" in last and last != "#") or ("+" in last and last != "+"):

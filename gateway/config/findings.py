@@ -1,4 +1,4 @@
-"""Validation errors as findings: where, what, and what to write instead. Knows pydantic, and none of the models."""
+"""Validation errors as findings: where, what, and what to write instead. Knows pydantic, but none of the models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Part(BaseModel):
         defer_build=True,  # the whole is built when it is first used; each part by itself takes longer than that
     )  # fmt: skip
     other_names: ClassVar[dict[str, str]] = {}
-    """What people write instead of a key: the name of an option of the command line, or another program's word."""
+    """Wrong names that people write, such as that of a command line option or another program's word, and the keys they
+    mean."""
 
 
 def contradictions(said: Callable[[Any], Iterator[Wrong]]) -> Any:
-    """A method of a part that says which of its values do not go together: all of them become findings. One for each
-    part, because after one that has found something pydantic calls no other."""
+    """Make a method of a part that yields which of its values contradict each other; all of them become findings. Each
+    part has only one, because after one that has found something pydantic calls no other."""
 
     def check(part: Part, info: ValidationInfo) -> Part:
         known: Callable[[Wrong], bool] = info.context or (lambda _: False)
@@ -43,7 +44,7 @@ def contradictions(said: Callable[[Any], Iterator[Wrong]]) -> Any:
 
 
 def wrong_of(check: Callable[..., object], *values: object, **options: object) -> list[Wrong]:
-    """What a check that raises has against these values."""
+    """The problem that a check raises about these values, if it raises one."""
     try:
         check(*values, **options)
     except ValueError as error:
@@ -71,7 +72,7 @@ _BOUNDS = {
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The nearest known word, or the known words."""
+    """A hint at the nearest known word, or the known words if none is near."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if not near:
@@ -80,24 +81,24 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Placed(typing.NamedTuple):
-    """A finding, and which part of the value it is about."""
+    """A finding, and the part of the value it is about."""
 
     path: Path
     finding: Finding
     contradiction: Wrong | None
-    """That the values of this part do not go together."""
+    """Set if the values of this part contradict each other."""
     concluded: tuple[Path, ...]
-    """What else was looked at for that: if it is wrong, this may not be."""
+    """The other values that the contradiction was concluded from: if one of them is wrong, it may not hold."""
 
 
 def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
-    """Every error of a validation as a finding, one per place, in the order of the text."""
+    """The errors of a validation as findings, one per place, in the order of the text."""
     found = [one.finding for one in placed(error, document, model)]
     return sorted(found, key=lambda finding: (finding.line, finding.column))
 
 
 def placed(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Placed]:
-    """The same with their paths."""
+    """The errors of a validation as findings with their paths, one per place."""
     items = [(_place_of(document.value, item), item) for item in _each(error)]
     above = {path[:length] for path, item in items for length in range(len(path))}
     above |= {path for path, item in items if _apart(item)}
@@ -106,7 +107,7 @@ def placed(error: ValidationError, document: Document, model: type[BaseModel]) -
     contradicting: dict[tuple[Path, str], tuple[Wrong, tuple[Path, ...]]] = {}
     for path, item in items:
         if path in above and not _apart(item):
-            continue  # one of several types, of which another fits but for what is said further in
+            continue  # one of several types; another one fits, except for an error further in
         what, fix = _text(item, path, model)
         if item["type"] == "extra_forbidden":
             keys.add(path)
@@ -127,7 +128,7 @@ def placed(error: ValidationError, document: Document, model: type[BaseModel]) -
 
 
 def _each(error: ValidationError) -> Iterator[Any]:
-    """The errors, each contradiction one by itself."""
+    """Yield the errors, with each contradiction by itself."""
     for item in error.errors(include_url=False):
         several = item.get("ctx", {}).get("error")
         if isinstance(several, Contradictions):
@@ -137,7 +138,7 @@ def _each(error: ValidationError) -> Iterator[Any]:
 
 
 def _apart(item: Any) -> bool:
-    """Whether there may be several of its kind at one place."""
+    """Whether there may be several errors of its kind at one place."""
     return item["type"] in _ABOUT_KEYS or item["type"] == _CONTRADICTION
 
 
@@ -150,7 +151,7 @@ _ABOUT_KEYS = {"extra_forbidden", "missing"}
 
 
 def _joined(fixes: list[str]) -> str:
-    """One sentence of the alternatives."""
+    """The alternatives in one sentence."""
     near = [fix for fix in fixes if fix.startswith("did you mean")]
     if near:
         return near[0]
@@ -160,7 +161,7 @@ def _joined(fixes: list[str]) -> str:
 
 
 def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
-    """The paths of the errors, the deepest last; a missing key has none."""
+    """The paths of the errors; a missing key has none."""
     return [_path_in(value, item["loc"]) for item in error.errors(include_url=False) if item["type"] != "missing"]
 
 
@@ -170,8 +171,8 @@ def _place_of(value: Any, item: Any) -> Path:
 
 
 def left_out(value: Any, paths: Iterable[Path]) -> Any:
-    """A copy of the value without these parts; of a list an entry by itself cannot be left out, as the others would
-    have other places."""
+    """A copy of the value without these parts. A single entry is not left out of a list, as the others would change
+    places."""
     left = copy.deepcopy(value)
     for path in sorted(paths, key=len, reverse=True):
         _leave_out(left, path)
@@ -190,7 +191,7 @@ def _leave_out(value: Any, path: Path) -> None:
 
 
 def _path_in(value: Any, loc: Iterable[str | int]) -> Path:
-    """The location without the parts that name a union's member instead of a key of the text."""
+    """The location without the parts that name a member of a union instead of a key of the text."""
     path: list[str | int] = []
     for part in loc:
         if isinstance(value, dict) and part in value:
@@ -236,7 +237,7 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _instead(key: str, models: list[type[BaseModel]]) -> str:
-    """The key that is probably meant, or those that there are."""
+    """A hint at the key that is probably meant, or the known keys."""
     for one in models:
         other = one.other_names.get(key) if issubclass(one, Part) else None
         if other is not None:
@@ -245,7 +246,7 @@ def _instead(key: str, models: list[type[BaseModel]]) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """What to write instead of `{site}`, which is a mapping in YAML."""
+    """What to write instead of `{site}`, which YAML reads as a mapping."""
     names = list(value) if isinstance(value, dict) else []
     return f'quote it: "{{{names[0]}}}"' if len(names) == 1 and value[names[0]] is None else ""
 
@@ -262,7 +263,7 @@ def _choices(item: Any, context: dict[str, Any]) -> str:
 
 
 def _models_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[type[BaseModel]]:
-    """The models of the place where the last part of `loc` stands."""
+    """The models of the mapping in which the last part of `loc` is a key."""
     models = [model]
     for part in list(loc)[:-1]:
         inner = [found for one in models for found in _models_below(one, part)]
@@ -278,7 +279,7 @@ def _models_below(model: type[BaseModel], key: str | int) -> Iterator[type[BaseM
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The mappings that a value of this type may be, or have in it."""
+    """Yield the models that a value of this type may be or contain."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in typing.get_args(annotation):

@@ -1,4 +1,4 @@
-"""The settings of those who know devices elsewhere: issuers of tokens, directories, a service of the operator.
+"""The settings of what identifies devices elsewhere: issuers of tokens, directories, a service of the operator.
 
 A part of the field list in `gateway.config.model`. Opens no file and knows no environment.
 """
@@ -27,8 +27,8 @@ class Web(Part):
         default=5.0, gt=0, le=60, description="Longest time of a request, from name to last byte."
     )
     ca: str | None = Field(
-        default=None, description="File with the authorities that its certificate may be of; without it those of the "
-        "system.",
+        default=None, description="File with the authorities that may have issued its certificate; without it those of "
+        "the system.",
     )  # fmt: skip
     private_addresses: bool = Field(
         default=False,
@@ -37,7 +37,7 @@ class Web(Part):
 
 
 class Topics(Part):
-    """What may be published to and subscribed to by whom a login gives it."""
+    """What a login lets its client publish and subscribe to."""
 
     publish: list[str] = Field(default=[], description="Filters that may be published to.")
     subscribe: list[str] = Field(default=[], description="Filters that may be subscribed to.")
@@ -79,12 +79,12 @@ class Jwt(Web):
     refresh: Duration = Field(
         default=900.0, ge=60,
         description="How long keys from a URL are good before they are fetched again; less if the answer says so "
-        "(`Cache-Control: max-age`), but a minute. They are fetched when four fifths of it are over, and when a token "
-        "names a key that is not known: at most every five seconds, once a minute for the same key.",
+        "(`Cache-Control: max-age`), but at least a minute. They are fetched when four fifths of it are over, and when "
+        "a token names a key that is not known: at most every five seconds, once a minute for the same key.",
     )  # fmt: skip
     keep: Duration = Field(
         default=86400.0,
-        description="How long keys from a URL are believed that cannot be fetched again.",
+        description="How long keys from a URL are still accepted if they cannot be fetched again.",
     )
     redirects: bool = Field(default=False, description="Whether redirects are followed, to https only, three at most.")
 
@@ -115,7 +115,7 @@ class Jwt(Web):
 def _check_template(template: str) -> None:
     rest = _PLACEHOLDER.sub("", template)
     if "{" in rest or "}" in rest or "" in _PLACEHOLDER.findall(template):
-        raise Wrong(f"`{template}` is no template of claims", "write the name of a claim, or {claim} within text")
+        raise Wrong(f"`{template}` is not a template of claims", "write the name of a claim, or {claim} within text")
 
 
 class Webhook(Web):
@@ -131,8 +131,8 @@ class Webhook(Web):
     )
     fail: Literal["closed", "open"] = Field(
         default="closed",
-        description="What happens while it does not answer as it should. `closed`: clients are told to come again. "
-        "`open`: who gives a user name is let in by that name, without proof, and may do what `acl` lets him.",
+        description="What happens while it does not answer as it should. `closed`: clients are told to try again. "
+        "`open`: a client that gives a user name is let in under it, without proof, and may do what `acl` allows.",
     )
 
     @contradictions
@@ -141,21 +141,21 @@ class Webhook(Web):
 
 
 def check_url(url: str) -> None:
-    """Wrong: unless it is one that may be asked."""
+    """Raise Wrong unless this is a URL that may be asked."""
     try:
         place = urlsplit(url)
         host, _ = place.hostname, place.port
     except ValueError as error:
-        raise Wrong(f"`{url}` is no address", "write https://HOST/PATH") from error
+        raise Wrong(f"`{url}` is not an address", "write https://HOST/PATH") from error
     printable = url.isascii() and url.isprintable() and " " not in url
     if place.scheme not in {"http", "https"} or not host or place.username is not None or not printable:
-        raise Wrong(f"`{url}` is no address that can be asked", "write https://HOST/PATH")
+        raise Wrong(f"`{url}` is not an address that can be asked", "write https://HOST/PATH")
     if place.scheme == "http" and not is_loopback(host):
         raise Wrong(f"`{url}` is not protected on its way", "write https; http is for loopback only")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name says by itself that it is this machine."""
+    """Whether a host name means this machine, without being looked up."""
     if host == "localhost":
         return True
     try:
@@ -184,7 +184,7 @@ class Ldap(Part):
     )  # fmt: skip
     ca: str | None = Field(
         default=None,
-        description="File with the authorities that the servers' certificates may be of; without it those of the "
+        description="File with the authorities that may have issued the servers' certificates; without it those of the "
         "system.",
     )
     timeout: Duration = Field(
@@ -192,32 +192,34 @@ class Ldap(Part):
     )
     cache: Duration = Field(
         default=300.0,
-        description="How long a login holds without the directory being asked again. So long does one who is taken out "
-        "of it come in.",
+        description="How long a login holds without the directory being asked again. A user who is removed from "
+        "it can still log in for this long.",
     )
     bind_as: str | None = Field(
         default=None,
         description="Name to bind with, made from the user name: `uid={user},ou=devices,dc=example,dc=com`, or "
-        "`{user}@example.com`. User names are written in lower case then.",
+        "`{user}@example.com`. User names must then be in lower case.",
     )
-    search_base: str | None = Field(default=None, description="Where users are searched, instead of `bind_as`.")
+    search_base: str | None = Field(default=None, description="Where users are searched for, instead of `bind_as`.")
     search_filter: str = Field(default="(uid={user})", description="Filter that finds the one entry of a user.")
     name_attribute: str = Field(
         default="uid", min_length=1, description="Attribute of the entry that is the user name here, whatever case it "
         "was given in.",
     )  # fmt: skip
-    bind_dn: str | None = Field(default=None, description="Who searches; without it nobody (anonymous).")
+    bind_dn: str | None = Field(default=None, description="Who searches; without it the search is anonymous.")
     password_file: str | None = Field(default=None, description="File whose first line is the password of `bind_dn`.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
     roles: list[Role] = Field(
-        default=[], description="Groups in the order in which they count: the first that a user is in is his role. Who "
-        "is in none is refused.",
+        default=[], description="Groups in the order in which they count: the first that a user is in is his role. A "
+        "user who is in none is refused.",
     )  # fmt: skip
     group_attribute: str = Field(default="memberOf", description="Attribute of the entry that names its groups.")
     group_filter: str | None = Field(
         default=None, description="Filter that finds the groups of a user, as `(member={dn})`, besides the attribute."
     )
-    group_base: str | None = Field(default=None, description="Where they are searched; without it in `search_base`.")
+    group_base: str | None = Field(
+        default=None, description="Where groups are searched for; without it in `search_base`."
+    )
     user: str = Field(
         default="{user}",
         description="What the user is called here: `{user}`, `{role}`. Access lists can name a role by it, as in "
@@ -230,18 +232,20 @@ class Ldap(Part):
             yield from wrong_of(_check_server, url, start_tls=self.start_tls)
         if (self.bind_as is None) == (self.search_base is None):
             yield Wrong(
-                "users are either searched or bound with a name made of theirs", "give `search_base` or `bind_as`"
+                "users are either searched for, or bound with a name made from theirs",
+                "give `search_base` or `bind_as`",
             )
         if self.bind_as is not None and (self.roles or "{user}" not in self.bind_as):
-            yield Wrong("`bind_as` has to hold {user}, and `roles` need a search", "add it, or give `search_base`")
+            yield Wrong("`bind_as` has to contain {user}, and `roles` need a search", "add it, or give `search_base`")
         if self.search_base is not None and "{user}" not in self.search_filter:
             yield Wrong("the filter finds the same for everybody", "write {user} in `search_filter`, as (uid={user})")
         if self.bind_dn is not None and self.password_file is None and self.password is None:
             yield Wrong(
-                "`bind_dn` has no password, which a server takes for nobody", "name its file in `password_file`"
+                "`bind_dn` has no password, so that a server would take the bind for an anonymous one",
+                "name its file in `password_file`",
             )
         if "{user}" not in self.user or ("{role}" in self.user) != bool(self.roles):
-            yield Wrong("`user` has to hold {user}, and {role} where there are `roles`", 'write "{role}:{user}"')
+            yield Wrong("`user` has to contain {user}, and {role} if there are `roles`", 'write "{role}:{user}"')
         if self.group_filter is not None and "{dn}" not in self.group_filter:
             yield Wrong("the filter finds the same groups for everybody", "write {dn} in it, as (member={dn})")
 

@@ -1,4 +1,4 @@
-"""The settings of limits: rates and shares, of all and of a listener. The limits page says what each does.
+"""The settings of limits: rates and shares of the process and of a listener. The limits page says what each does.
 
 A part of the field list in `gateway.config.model`. Opens no file and knows no environment.
 """

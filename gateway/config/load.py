@@ -30,7 +30,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings, or ConfigurationError with every finding. `overrides`: dotted keys from the command line."""
+    """The settings. `overrides`: dotted keys from the command line. Raises ConfigurationError with every finding."""
     settings, findings = examine_settings(path, environ, overrides)
     if findings or settings is None:
         raise ConfigurationError(findings)
@@ -42,8 +42,8 @@ def examine_settings(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> tuple[Settings | None, list[Finding]]:
-    """The settings, and what is wrong with them. Wrong values are left out of the settings, so that the files that the
-    other values name can be examined too. None instead of settings: the text cannot be read as settings at all."""
+    """The settings, and what is wrong with them. Wrong values are left out, so that the files which other values name
+    can be examined too. None instead of settings: the text cannot be read as settings at all."""
     document = _read(path)
     findings = list(document.findings)
     empty = path is not None and document.value is None
@@ -88,8 +88,8 @@ def _step(text: str) -> str | int:
 
 
 def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Given]:
-    """The settings in the environment. Only names that begin with a known section, or look like a misspelled setting,
-    count: Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
+    """The settings in the environment. Only names that begin with a known section, or look like a misspelt setting,
+    count, because Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
     placed: list[Given] = []
     for name in sorted(environ):
         if not name.startswith(PREFIX):
@@ -108,7 +108,8 @@ def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Gi
 
 
 _ADDRESSES = ("tcp://", "udp://", "sctp://")
-"""What Kubernetes sets for a service `mqgate-admin` begins so: MQGATE_ADMIN_PORT=tcp://10.0.0.1:9160."""
+"""How the variables begin that Kubernetes sets for a service `mqgate-admin`, such as
+MQGATE_ADMIN_PORT=tcp://10.0.0.1:9160."""
 
 
 def _meant(model: type[BaseModel], words: str) -> str | None:
@@ -133,7 +134,8 @@ def _flags(overrides: Mapping[str, object]) -> list[Given]:
 
 
 def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings: list[Finding]) -> Path:
-    """Set one nested value and create the mappings above it; keys are spelled as in the file."""
+    """Set one nested value, and create the mappings above it; returns its path, in which keys are spelled as in the
+    file."""
     here: Any = root
     path: list[str | int] = []
     for index, step in enumerate(key):
@@ -156,7 +158,7 @@ def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings
 
 
 def _existing(mapping: dict[str, Any], step: str) -> str:
-    """The key as the file spells it: names in the environment are upper case."""
+    """The key as the file spells it: names in the environment are in upper case."""
     return next((key for key in mapping if key.lower() == step), step)
 
 
@@ -174,7 +176,7 @@ def _secrets_in(document: Document, value: object, path: Path) -> Iterator[Findi
             here = (*path, key)
             if key == _SECRET and not isinstance(inner, dict):
                 fix = "put it into a file of its own and name that in `password_file`"
-                yield document.finding(here, "a password stands in a file of settings", fix, at_key=True)
+                yield document.finding(here, "a file of settings contains a password", fix, at_key=True)
             yield from _secrets_in(document, inner, here)
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -188,7 +190,7 @@ class _AclFile(Part):
 
 
 def load_acl(settings: Settings) -> list[AclEntry] | None:
-    """The access control list, from its own file if it has one; None: no list."""
+    """The access control list, from its own file if it has one; None: there is no list. Raises ConfigurationError."""
     named = settings.security.acl
     if not isinstance(named, str):
         return named
@@ -200,8 +202,7 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
 
 
 def acl_finding(settings: Settings, entry: int, key: str, what: str, fix: str) -> Finding:
-    """A finding at a key of an entry of the access list, whether the list is in the settings or in a file of its
-    own."""
+    """A finding at a key of an entry of the access list, which is in the settings or in a file of its own."""
     named = settings.security.acl
     if not isinstance(named, str):
         return settings.finding(f"security.acl.{entry}.{key}", what, fix)

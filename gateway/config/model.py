@@ -49,7 +49,7 @@ def _network(value: str) -> str:
         network = ip_network(value)
     except ValueError as error:
         fix = "write an address or a network, as in 10.0.0.7 or 10.0.0.0/24"
-        raise Wrong(f"`{value}` is no network: {error}", fix) from error
+        raise Wrong(f"`{value}` is not a network: {error}", fix) from error
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped and network.prefixlen >= 96:
         return f"{network.network_address.ipv4_mapped}/{network.prefixlen - 96}"  # what comes from there is IPv4 here
     return str(network)
@@ -83,7 +83,7 @@ class WebSocket(Part):
     address_header: HeaderName | None = Field(
         default=None,
         description="Header in which the HTTP proxies in `proxy_from` say who the client is, as `X-Forwarded-For`, "
-        "`X-Real-IP` or `Forwarded`: the last address in it that is not one of theirs. Of others it is not read. Name "
+        "`X-Real-IP` or `Forwarded`: the last address in it that is not one of theirs. From others it is ignored. Name "
         "one that each of these proxies writes, or adds to.",
     )
 
@@ -103,7 +103,7 @@ class Listener(Part):
     )
     max_sessions: Positive | None = Field(
         default=None,
-        description="Sessions of clients that came last through this listener of this gateway, connected or not, "
+        description="Sessions of clients that last connected through this listener of this gateway, connected or not, "
         "besides the global limit. Beyond it CONNECT is refused (0x97).",
     )
     proxy_protocol: Literal["v1", "v2"] | None = Field(
@@ -149,7 +149,7 @@ class Listener(Part):
 
     @property
     def knows_by_certificate(self) -> bool:
-        """Whether clients may show a certificate, to this listener or to the load balancer in front of it."""
+        """Whether clients may show a certificate to this listener or to the load balancer in front of it."""
         return self.proxy_certificate != "none" or (self.tls is not None and self.tls.client_certificate != "none")
 
     @contradictions
@@ -173,14 +173,14 @@ class Listener(Part):
                 fix = "give `proxy_protocol`, or `websocket.address_header` if HTTP proxies are in front"
             yield Wrong(f"listener `{self.name}` takes no PROXY headers", fix)
         if header is not None and self.proxy_protocol is not None:
-            what = f"clients of listener `{self.name}` are named in two ways"
+            what = f"listener `{self.name}` takes the addresses of its clients in two ways"
             yield Wrong(what, "leave out `proxy_protocol`, or `websocket.address_header`")
         if header is not None and not self.proxy_from and self.unix is None:
-            what = f"{header} is believed from nobody at listener `{self.name}`"
+            what = f"listener `{self.name}` believes {header} from nobody"
             yield Wrong(what, "name the HTTP proxies in `proxy_from`, as in [10.0.0.7]")
 
     def _unfit_certificate_of_proxy(self) -> Iterator[Wrong]:
-        what = f"nobody could be believed about client certificates at listener `{self.name}`"
+        what = f"listener `{self.name}` could believe nobody about client certificates"
         if self.proxy_protocol != "v2":
             yield Wrong(what, "give `proxy_protocol: v2`, or leave out `proxy_certificate`")
         elif not self.proxy_from and self.unix is None:
@@ -231,7 +231,7 @@ class Mqtt(Part):
     connect_timeout: Duration = Field(
         default=10.0,
         description="From the connection to a whole CONNECT, handshakes included, and to its session (0x88); then "
-        "again, at least 5s, for the commit that CONNACK waits for (0x88); and for each authentication anew by AUTH "
+        "again, at least 5s, for the commit that CONNACK waits for (0x88); and for each re-authentication by AUTH "
         "(0x87).",
     )
     max_queued: Count = Field(
@@ -352,7 +352,7 @@ def _default_listeners() -> list[Listener]:
 
 
 class Settings(Part):
-    """Everything a gateway process can be told."""
+    """All settings of a gateway process."""
 
     listeners: list[Listener] = Field(default_factory=_default_listeners, description="Where devices connect.")
     admin: Admin = Field(default_factory=Admin, description="The administration listener.")
@@ -446,7 +446,8 @@ class Settings(Part):
                 )
 
     def anonymous_on(self, listener: Listener) -> bool:
-        """Whether clients without credentials may connect to this listener. By default never from other hosts."""
+        """Whether clients without credentials may connect to this listener. By default they may not from other
+        hosts."""
         if listener.anonymous is not None:
             return listener.anonymous
         said = "anonymous" in self.security.model_fields_set
@@ -461,7 +462,7 @@ class Settings(Part):
         return "default"
 
     def finding(self, key: str, what: str, fix: str = "") -> Finding:
-        """A finding about the value of `key`: at its line and column if the file has the key, otherwise at the nearest
+        """A finding about the value of `key`, at its line and column if the file has the key, otherwise at the nearest
         section that the file has."""
         while key and key not in self._origins:
             key = key.rpartition(".")[0]
@@ -472,13 +473,13 @@ class Settings(Part):
         return Finding(self.source or "settings" if origin == "default" else origin, 0, 0, what, fix)
 
     def said_by(self, key: str) -> str:
-        """The origin of `key` itself: for a key that the file lacks it is the default, whatever section it belongs
-        to."""
+        """The origin of `key` itself: if the file lacks the key, that is the default, even if the file has its
+        section."""
         found = self.origin(key)
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 
     def is_whole(self, section: str) -> bool:
-        """Whether a section has everything that was said in it; wrong values may have been left out."""
+        """Whether a section has everything that was written in it; wrong values may have been left out."""
         said = (key for key in self._origins if key == section or key.startswith(f"{section}."))
         return all(map(self._has, said))
 
@@ -496,8 +497,8 @@ class Settings(Part):
         self, origins: dict[str, str], base: str, source: str | None = None, columns: dict[str, int] | None = None,
         *, empty: bool = False,
     ) -> None:  # fmt: skip
-        """Remember where values come from; `base` is the directory of the file, `source` the file, `columns` where in
-        their lines values begin, `empty` whether there was nothing in it."""
+        """Note where values come from. `base`: the directory of the file; `source`: the file; `columns`: where values
+        begin in their lines; `empty`: whether the file was empty."""
         self._origins.update(origins)
         self._columns.update(columns or {})
         self._base[:] = [base]
@@ -515,11 +516,10 @@ class Settings(Part):
 
     @property
     def was_empty(self) -> bool:
-        """Whether there was nothing in the file of settings when it was read."""
+        """Whether the file of settings was empty when it was read."""
         return any(self._empty)
 
     def resolve(self, name: str, key: str = "") -> str:
-        """A file name as the process can open it: one that was written in the file of settings is relative to that
-        file."""
+        """A file name as the process can open it: a name written in the file of settings is relative to that file."""
         in_file = not self.origin(key).startswith(("environment ", "option ", "default")) if key else True
         return str(PurePath(*self._base, name)) if in_file else name

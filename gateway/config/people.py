@@ -1,4 +1,4 @@
-"""The settings of those who know people elsewhere: an OpenID provider, a directory.
+"""The settings of what identifies people elsewhere: an OpenID provider, a directory.
 
 A part of the field list in `gateway.config.model`. Opens no file and knows no environment.
 """
@@ -19,7 +19,7 @@ _NAMED = "{role}:{user}"
 
 
 class ClaimedRole(Part):
-    """A value of the claim, and what those who have it may do."""
+    """A value of the claim, and the role of those who have it."""
 
     value: str = Field(min_length=1, description="As it is in the claim: a role, a group.")
     role: RoleName = Field(description="What they may do.")
@@ -46,7 +46,7 @@ class Oidc(Web):
     )
     roles: list[ClaimedRole] = Field(
         min_length=1,
-        description="Which value means which role. Of several the highest counts; who has none is refused.",
+        description="Which value means which role. Of several the highest counts; people without one are refused.",
     )
     leeway: Duration = Field(default=10.0, le=120, description="Tolerated difference of clocks.")
 
@@ -59,7 +59,7 @@ class Oidc(Web):
         if place.path.strip("/") or place.query or place.fragment:
             yield Wrong(f"`{self.gateway_url}` has more than a host", "write it as https://gateway.example:9160")
         if "openid" not in self.scopes:
-            yield Wrong("without the scope `openid` a provider says nothing of who signs in", "add it to `scopes`")
+            yield Wrong("without the scope `openid` a provider does not say who signs in", "add it to `scopes`")
 
 
 class PeopleLdap(Ldap):

@@ -26,7 +26,7 @@ QueueManagerName = Annotated[str, AfterValidator(_queue_manager_name)]
 
 
 SOCKET = "unix:"
-"""How a connection begins that is the MQI socket of an embedded queue manager."""
+"""How the connection begins if it is the MQI socket of an embedded queue manager."""
 
 
 def _connection_names(value: str) -> str:
@@ -160,7 +160,7 @@ class Ibm(Part):
             if self.tls is not None or self.ccdt is not None:
                 yield Wrong("an MQI socket has neither TLS nor a CCDT", "remove `tls` and `ccdt`")
         elif self.ccdt is None and (self.connection is None or self.channel is None):
-            yield Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
+            yield Wrong("nothing says how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
 
 
 class Target(Part):
@@ -187,10 +187,10 @@ class Target(Part):
         if local and self.tls is not None:
             yield Wrong("an MQI socket has no TLS", "remove `tls`")
         if not local and self.channel is None:
-            yield Wrong("it is not said through which channel", "give `channel`")
+            yield Wrong("nothing says which channel to use", "give `channel`")
 
     def as_ibm(self, name: str) -> Ibm:
-        """The same as settings of a queue manager of this name."""
+        """The same as the settings of a queue manager with this name."""
         return Ibm(
             name=name, connection=self.connection, channel=self.channel, user=self.user, tls=self.tls,
             password_file=self.password_file, password=self.password, token_file=self.token_file,
@@ -199,7 +199,7 @@ class Target(Part):
 
 def _two_identities(given: Ibm | Target) -> Iterator[Wrong]:
     if given.token_file is not None and (given.user or given.password_file or given.password):
-        yield Wrong("a token and a user or password are given", "the token says who it is: remove the others")
+        yield Wrong("a token and a user or password are given", "the token says who the gateway is: remove the others")
 
 
 class Buffer(Part):

@@ -25,7 +25,7 @@ def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
 
 
 def _older(value: Any) -> Any:
-    """Translate pydantic's 2020-12 into draft-07, and drop generated titles."""
+    """Translate pydantic's draft 2020-12 into draft-07, and drop generated titles."""
     if isinstance(value, list):
         return [_older(item) for item in value]
     if not isinstance(value, dict):

@@ -16,7 +16,7 @@ from gateway.config.identity import Jwt, Ldap, Webhook
 from gateway.config.units import Count, Duration, Wrong
 
 MethodName = Literal["jwt", "users", "password_file", "managed", "ldap", "webhook", "authenticator"]
-"""What can know a user: the key of its settings."""
+"""The methods that can identify a user, named like the keys of their settings."""
 ClientIds = Literal["any", "user_prefix", "equals_user"]
 
 
@@ -28,7 +28,7 @@ class Password(Part):
 
 
 class AclEntry(Part):
-    """Who may do what; the first entry that says something about an action decides."""
+    """Who may do what; the first entry that applies to an action decides."""
 
     user: str | None = Field(default=None, description="User names (`*` and `?`); anonymous clients have none.")
     client: str | None = Field(default=None, description="Client identifiers (`*` and `?`).")
@@ -45,7 +45,10 @@ class AclEntry(Part):
     def _unfit(self) -> Iterator[Wrong]:
         yield from _unfit_filters(self)
         if self.user is not None and self.anonymous:
-            yield Wrong("an entry for a user and anonymous clients fits nobody", "make two of it: these have no name")
+            yield Wrong(
+                "an entry for a user and anonymous clients fits nobody",
+                "make two entries: anonymous clients have no user",
+            )
 
 
 def _unfit_filters(entry: AclEntry) -> Iterator[Wrong]:
@@ -55,7 +58,7 @@ def _unfit_filters(entry: AclEntry) -> Iterator[Wrong]:
 
 
 class Guessing(Part):
-    """How many wrong passwords are looked at; a number that is used up is there again, bit by bit, after `within`."""
+    """How many wrong passwords are checked; what is used up comes back evenly within `within`."""
 
     per_user: Count = Field(
         default=20,
@@ -66,7 +69,7 @@ class Guessing(Part):
         description="The same from one address (IPv6: /64); for its users that have logged in from there ten times as "
         "many. 0: no limit.",
     )
-    within: Duration = Field(default=600.0, gt=0, description="Time after which all of them are there again.")
+    within: Duration = Field(default=600.0, gt=0, description="Time after which all of them are available again.")
 
 
 class Security(Part):
@@ -128,24 +131,24 @@ class Security(Part):
 
     @property
     def checks(self) -> bool:
-        """Whether there is anything to check a user's password or token with."""
+        """Whether there is anything to check a user's password or token against."""
         return bool(self.configured)
 
     @property
     def configured(self) -> list[MethodName]:
-        """The methods that there are settings for."""
+        """The methods that have settings."""
         return [one for one in get_args(MethodName) if getattr(self, one)]
 
     @property
     def in_order(self) -> list[MethodName]:
-        """The methods as they are asked."""
+        """The methods in the order in which they are asked."""
         return self.methods or self.configured
 
     @contradictions
     def _unfit(self) -> Iterator[Wrong]:
         if self.methods and sorted(self.methods) != sorted(self.configured):
             missing = [one for one in self.methods if one not in self.configured]
-            what = f"`{missing[0]}` has no settings" if missing else "not every method is in it once"
+            what = f"`{missing[0]}` has no settings" if missing else "`methods` does not name every method once"
             yield Wrong(what, f"write those that are set, in your order: {', '.join(self.configured) or 'none is'}")
         names = [one.issuer for _, one in self.issuers]
         if len(names) > 1 and (None in names or len(set(names)) < len(names)):

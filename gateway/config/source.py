@@ -1,7 +1,7 @@
 """YAML text to plain values, with the line and column of every key and value.
 
-Reads one document with the types of YAML's core schema (`on` and `12:30` stay text), refuses duplicate keys, unknown
-tags, self-reference and alias bombs. Opens no file: the caller brings the text.
+Reads one document with the types of YAML's core schema (`on` and `12:30` stay text), and refuses duplicate keys,
+unknown tags, self-references and alias bombs. Opens no file: the caller brings the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mark = tuple[int, int]
 MAX_NODES = 2_000_000
 MAX_DEPTH = 40
 MAX_REPEATED = 100_000
-"""Values that aliases and merges may repeat, all together."""
+"""How many values aliases and merges may repeat in all."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -45,7 +45,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 @dataclass(slots=True)
 class Document:
-    """A document's value and the places of its parts, as (line, column) from 1."""
+    """The value of a document and the places of its parts, as (line, column) from 1."""
 
     name: str
     value: Any = None
@@ -53,7 +53,7 @@ class Document:
     values: dict[Path, Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     elsewhere: dict[Path, str] = field(default_factory=dict)
-    """Values from an environment variable or an option, and which."""
+    """Values that come from an environment variable or an option, and from which."""
 
     def finding(self, path: Path, what: str, fix: str = "", *, at_key: bool = False) -> Finding:
         """A finding at `path`, or at the nearest part above it that is in the text."""
@@ -69,7 +69,7 @@ class Document:
 
 
 def read_yaml(name: str, text: str) -> Document:
-    """Parse `text`. What is wrong with it is in `findings`, and then the value is None."""
+    """Parse `text`. If something is wrong with it, that is in `findings`, and the value is None."""
     document = Document(name)
     try:
         loader = _Loader(text)
@@ -91,13 +91,14 @@ def read_yaml(name: str, text: str) -> Document:
 
 
 def read_scalar(text: str) -> Any:
-    """The value of a setting given in the environment or on the command line; text that is not YAML stays text."""
+    """The value of a setting given in the environment or on the command line; what is not YAML is taken as text."""
     document = read_yaml("", text)
     return text if document.findings else document.value
 
 
 def _check_depth(text: str) -> None:
-    """Refuse deep nesting before nodes are made: the parser calls itself for each level, and would end the process."""
+    """Refuse deep nesting before nodes are made: the parser calls itself for each level, and would crash the
+    process."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -110,14 +111,14 @@ def _check_depth(text: str) -> None:
 
 
 class _Builder:
-    """Walks the nodes once, and counts them: aliases can refer to a node a million times."""
+    """Walks the nodes once and counts them, because aliases can refer to a node a million times."""
 
     def __init__(self, document: Document, loader: _Loader) -> None:
         self.document = document
         self.loader = loader
         self.nodes = 0
         self.repeated = 0
-        """Values in lists and tables that were met before, by aliases and merges."""
+        """How many values in lists and tables were met again, through aliases and merges."""
         self._met: set[int] = set()
         self._merging: list[yaml.MappingNode] = []
 
@@ -164,8 +165,8 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def _merge(self, node: yaml.MappingNode) -> None:
-        """Put what `<<` refers to before the table's own keys, which take precedence; of several tables the first one
-        does. Each key is there once, so that merges of merges do not grow."""
+        """Put what `<<` refers to before the table's own keys, which take precedence; of several tables the first takes
+        precedence. Each key is there only once, so that merges of merges do not grow."""
         if not any(key.tag == _MERGE for key, _ in node.value):
             return
         if node in self._merging:

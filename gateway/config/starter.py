@@ -1,6 +1,6 @@
 """A commented starter configuration: every key with its meaning and default, switched off by `#`.
 
-Made from the field list, so that it cannot name a key that does not exist. What stands without `#` is what most people
+It is made from the field list, so it cannot name a key that does not exist. The lines without `#` are what most people
 change first.
 """
 
@@ -30,14 +30,14 @@ _SHOWN = {"listeners", "mappings"}
 _DURATION, _SIZE = (get_args(one)[1] for one in (Duration, Size))
 _WIDTH = 100
 _EXAMPLES = {"./mqgate-data": "/var/lib/mqgate/data", "./mqgate-buffer": "/var/lib/mqgate/buffer"}
-"""Defaults that are relative to the working directory. In a file they would be relative to the file, so that taking a
-`#` away would move the data: an example stands there instead."""
+"""Defaults that are relative to the working directory. In a file they would be relative to that file, so that removing
+a `#` would move the data; the file shows an example instead."""
 
 
 def starter_settings(data: str = "", mappings: str = "mappings/*.yaml") -> str:
-    """The text of a file of settings to begin with. `data`: the directory of the journal, where commands find it
-    wherever they are typed; without it the gateway and they have it in their working directory. The Debian package
-    names its own `mappings`."""
+    """The text of a file of settings to begin with. `data`: the directory of the journal, which commands then find
+    wherever they are run; without it the gateway and the commands use their working directory. The Debian package gives
+    its own `mappings`."""
     lines = [HEADER, "listeners:", "  - name: plain", "    port: 1883", "    bind: 127.0.0.1"]
     lines += [f"    # {line}" for line in _inner(Listener, 0) if not line.startswith(("name:", "port:", "bind:"))]
     lines += ["", f"mappings: [{mappings}]", ""]
@@ -50,7 +50,8 @@ def starter_settings(data: str = "", mappings: str = "mappings/*.yaml") -> str:
 
 
 def _write_data(lines: list[str], data: str) -> None:
-    """Take the marks away from `queue_manager.embedded.path`, and from what it stands in."""
+    """Remove the `#` from `queue_manager.embedded.path` and from the sections around it, and write the directory
+    there."""
     manager = lines.index("# queue_manager:")
     embedded = next(at for at in range(manager, len(lines)) if lines[at].startswith("#   embedded:"))
     path = next(at for at in range(embedded, len(lines)) if lines[at].startswith("#     path:"))
@@ -68,7 +69,7 @@ def _section(name: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _inner(model: type[BaseModel], depth: int) -> Iterator[str]:
-    """The keys of a model, indented, with those of models in it, to a limited depth."""
+    """Yield the keys of a model, indented, with those of the models in it, to a limited depth."""
     pad = " " * depth
     for name, field in model.model_fields.items():
         inner = _model(field.annotation)
@@ -110,7 +111,7 @@ def _value(field: FieldInfo) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Whether YAML takes it for one: `1.2` of TLS is text."""
+    """Whether YAML reads the text as a number: `1.2` of TLS has to be quoted."""
     return isinstance(read_scalar(text), int | float)
 
 

@@ -1,6 +1,7 @@
-"""Values people write with a unit: durations (`10s`, `5m`, `7d`) and sizes (`1MiB`); and the error of a wrong value.
+"""Values that people write with a unit, durations (`10s`, `5m`, `7d`) and sizes (`1MiB`), and the error about a wrong
+value.
 
-Durations become float seconds, sizes whole bytes. Nothing else is interpreted here.
+Durations become seconds as floats, sizes whole bytes. Nothing else is interpreted here.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 LARGEST = 10**18
-"""Of counts and bytes: what counts them has 64 bits, and sums are made of limits."""
+"""The largest count or number of bytes: counters have 64 bits, and limits are added up."""
 LONGEST = 100 * 366 * 86400.0
-"""Of durations: times of the clock are made of them."""
+"""The longest duration: it is added to the time of the clock."""
 
 DURATION_PATTERN = r"^(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$"
 SIZE_PATTERN = r"^\d+(\.\d+)?\s*([Bb]|[KMGTkmgt][Ii]?[Bb]|[KMGkmg])?$"
@@ -31,7 +32,7 @@ class Wrong(ValueError):
     def __init__(
         self, what: str, fix: str = "", at: tuple[str | int, ...] = (), *, reads: tuple[str, ...] = ()
     ) -> None:
-        """`at`: the keys and places that lead to it from where it was found; `reads`: the other keys there that it
+        """`at`: the path that leads to the value from where the error was found; `reads`: the other keys there that it
         was concluded from."""
         super().__init__(f"{what}: {fix}" if fix else what)
         self.at = at
@@ -41,7 +42,7 @@ class Wrong(ValueError):
 
 
 class Contradictions(ValueError):
-    """Values that are right by themselves and do not go together."""
+    """Values that are right by themselves, but contradict each other."""
 
     def __init__(self, found: list[Wrong]) -> None:
         super().__init__("; ".join(map(str, found)))
@@ -49,7 +50,7 @@ class Contradictions(ValueError):
 
 
 def parse_duration(value: object) -> float:
-    """`1h30m` to 5400.0; a bare number is seconds."""
+    """`1h30m` to 5400.0; a bare number is in seconds. Raises Wrong."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return _not_longer(value)
     text = value.strip() if isinstance(value, str) else ""
@@ -66,7 +67,7 @@ def _not_longer(seconds: float) -> float:
 
 
 def parse_size(value: object) -> int:
-    """`1MiB` to 1048576; a bare number is bytes."""
+    """`1MiB` to 1048576; a bare number is in bytes. Raises Wrong."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return _not_larger(value)
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None

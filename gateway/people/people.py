@@ -24,7 +24,7 @@ from gateway.ports.people import NOBODY, ROLES, Caller
 
 THREADS, MOST_WAITING = 2, 32
 """A password takes 64 MiB and a twentieth of a second."""
-WRONG = "user or password is wrong"
+WRONG = "user name or password is wrong"
 
 Answered = Callable[[Any], None]
 """Called in the reactor's thread with what was found, or with the exception that says why nothing was."""

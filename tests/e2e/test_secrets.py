@@ -189,7 +189,7 @@ def said_by(world: World) -> dict[str, str]:
         written.replace("alice: {password_file: alice.pw}", f"alice: {{password: {PLANTED['wrong']}}}")
     )
     said["reload, a password in the file"] = world.ask("POST", "/api/v1/reload", PLANTED["operator"], {})
-    assert "a password stands in a file" in said["reload, a password in the file"]
+    assert "a file of settings contains a password" in said["reload, a password in the file"]
     world.settings.write_text(written.replace("  token_file: w.token", f"  tokn_file: {PLANTED['wrong']}"))
     said["reload, a misspelt key"] = world.ask("POST", "/api/v1/reload", PLANTED["operator"], {})
     said["mqgate check, a misspelt key"] = world.command("check", str(world.settings))

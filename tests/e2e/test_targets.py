@@ -221,7 +221,7 @@ def check(tmp_path: Path) -> Checked:
 def test_mistakes_are_told_with_their_place(check: Checked) -> None:
     code, said = check('targets:\n  QM2: {connection: "mq2(1414)"}\n  QM3: {conection: "unix:/a"}\n')
     assert code == 1
-    assert "settings.yaml:2:8: it is not said through which channel: give `channel`" in said
+    assert "settings.yaml:2:8: nothing says which channel to use: give `channel`" in said
     assert "settings.yaml:3:9:" in said
     assert "connection" in said
     code, said = check('queue_manager: {embedded: {name: QM2}}\ntargets: {QM2: {connection: "unix:/a"}}\n')
