@@ -1,7 +1,7 @@
 """Guessing passwords takes time: each failure delays the next refusal longer.
 
-Counted by address; an IPv6 client by its /64, which one subscriber has. Bounded memory: the oldest address is forgotten
-first. No I/O; the time is an argument.
+Failures are counted by address, those of an IPv6 client by its /64, which belongs to one subscriber. Memory is bounded:
+the oldest address is forgotten first. No I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 DELAY_FROM, DELAY_MOST = 1.0, 5.0
-"""Counted from when a password came, so that the answer does not tell how long it was looked at."""
+"""Counted from the arrival of a password, so that the delay does not reveal how long its check took."""
 FORGET_SECONDS = 60.0
 MAX_ADDRESSES = 10_000
 
@@ -21,8 +21,9 @@ class Attempts:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def failed(self, address: str, now: float) -> float:
-        """Count a failure. Returned is the delay of its answer: doubled with each failure from the same address, and
-        reset after a minute without one. A success does not reset it: who guesses may have a password of his own."""
+        """Count a failure; returns the delay of its answer, which doubles with each failure from the same address and
+        is reset after a minute without one. A success does not reset it, because a guesser may have a password of his
+        own."""
         count, last = self._failures.pop(address, (0, now))
         count = 1 if now - last > FORGET_SECONDS else count + 1
         if len(self._failures) >= MAX_ADDRESSES:

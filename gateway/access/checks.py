@@ -1,5 +1,5 @@
-"""Passwords whose check takes long: a few at a time on threads of their own; the others wait their turn, address by
-address, and are asked again before it comes whether they are still to be checked.
+"""Checks of passwords that take long: a few at a time, on their own threads. The others wait for their turn, address by
+address; when it comes, they are asked again whether the check is still wanted.
 """
 
 from __future__ import annotations
@@ -14,44 +14,48 @@ from gateway.access.waiting_threads import WaitingThreads
 from gateway.ports.batch import Scheduler
 
 THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 100
-"""Checks at a time: a processor has no more to give; where others are asked, who take long and no processor, more;
-where questions that come together go together, as many as go in the requests that may be under way (`webhook`)."""
+"""How many checks run at a time: two where the processor has no more to give; more if others are asked, which takes
+long but no processor time; and if questions that come together are sent together (`webhook`), as many as go into the
+requests that may be under way."""
 AT_ONCE = 16
-"""Those that need no check any more are told so a few in each turn: their clients come in all together."""
+"""How many unwanted checks are dropped in one turn: the clients behind them are all let in at once."""
 MAX_WAITING = 1024
 MAX_WAITING_OF_ADDRESS = 256
-"""A check takes tens of milliseconds: beyond this, a client would give up before its turn came."""
+"""How many checks may wait in all, and from one address. A check takes tens of milliseconds, so a client behind more
+than these would give up before its turn came."""
 
 
 class Check(NamedTuple):
-    """One check."""
+    """A check that waits for its turn."""
 
     address: str
     wanted: Callable[[], bool]
-    """Asked when its turn has come: whether it is still to be checked. If not, nobody is told by this module."""
+    """Called when its turn has come; returns whether the check is still wanted. If it is not, it is dropped without
+    another call."""
     compute: Callable[[], Answer]
-    """On a thread: who was accepted."""
+    """Called on a thread; returns who was accepted."""
     computed: Callable[[Answer], None]
-    """Told of it, on the reactor's thread."""
+    """Called with that in the reactor's thread."""
     user: str = ""
     given_up: Callable[[], None] = lambda: None
-    """Told that too many wait by now, and that it will not be checked."""
+    """Called if too many checks wait by now and this one will not be made."""
 
 
 class Checks:
-    """Those that wait, and those under way."""
+    """The checks that wait, and those under way."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.most = THREADS
-        """How many run at a time."""
+        """How many may run at a time."""
         self._threads = WaitingThreads(BATCH_THREADS, "passwords")
         self._waiting: OrderedDict[str, deque[Check]] = OrderedDict()
         self._count = self._running = 0
 
     def submit(self, check: Check) -> bool:
-        """Have a password checked. False: too many wait, in all or from its address. There one of the user with the
-        most makes way for one with less: who guesses at a user keeps out no other behind the same address."""
+        """Have a password checked. Returns False if too many wait, in all or from its address. If too many wait from
+        its address, one of the user with the most makes way for a user with fewer, so that guesses at one user keep out
+        no other user behind the same address."""
         queue = self._waiting.get(check.address)
         if queue is not None and len(queue) >= MAX_WAITING_OF_ADDRESS and not self._made_way(queue, check):
             return False
@@ -76,7 +80,7 @@ class Checks:
         return True
 
     def _go_on(self) -> None:
-        """Begin as many as may run, one of each address in turn."""
+        """Begin as many checks as may run, one of each address in turn."""
         unwanted = 0
         while self._waiting and self._running < self.most:
             if unwanted >= AT_ONCE:
@@ -94,7 +98,7 @@ class Checks:
                 unwanted += 1
 
     def _compute(self, check: Check) -> None:
-        """On a thread. What a check raises has accepted nobody."""
+        """Make a check on a thread. If it raises, nobody is accepted."""
         try:
             user = check.compute()
         except Exception:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""Whose client identifiers are: which ones a user may connect with, once it is known who he is."""
+"""Which client identifiers a user may connect with, once it is known who he is."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gateway.ports.access import Verdict
 
 
 def bound(policy: Policy, connect: Connect, certified: str | None, verdict: Verdict) -> Verdict:
-    """The verdict about a user, once it is asked whether the client identifier may be his. However he has proved who he
-    is, where there is a certificate he is who it says."""
+    """The verdict about a user, after checking whether he may have the client identifier. If there is a certificate, he
+    has to be the user it names, however else he has proved who he is."""
     if verdict.reason:
         return verdict
     if certified is not None and verdict.user != certified:
-        return Verdict(reasons.NOT_AUTHORIZED, text="that proves another user than the certificate")
+        return Verdict(reasons.NOT_AUTHORIZED, text="the proof is for another user than the certificate")
     client_id, user = connect.client_id, verdict.user or ""
     if verdict.client_id is not None:
         verdict = _equal(client_id, verdict.client_id, verdict, "the client identifier is not that of the token")
@@ -28,8 +28,12 @@ def bound(policy: Policy, connect: Connect, certified: str | None, verdict: Verd
         return _equal(client_id, user, verdict, "the client identifier is not that of the certificate")
     if policy.client_ids == "any":
         return verdict
-    if not user:  # nobody: an identifier is made for him, and he can take no user's
-        return verdict if not client_id else _refused("a client without a user name leaves its client identifier empty")
+    if not user:  # an anonymous client: an identifier is made for it, and it cannot take a user's
+        return (
+            verdict
+            if not client_id
+            else _refused("a client without a user name has to leave its client identifier empty")
+        )
     if policy.client_ids == "equals_user":
         return _equal(client_id, user, verdict, "the client identifier has to be the user name")
     return _beginning(client_id, user, verdict)
@@ -40,20 +44,20 @@ def _equal(client_id: str, user: str, verdict: Verdict, otherwise: str) -> Verdi
 
 
 def _beginning(client_id: str, user: str, verdict: Verdict) -> Verdict:
-    """The user's name, alone or with more behind a character that is neither letter nor digit: `al` has no identifiers
-    of `alice`."""
+    """The user's name, alone or followed by more after a character that is neither letter nor digit, so that `al` has
+    no identifiers of `alice`."""
     if not client_id:
         made = f"{user}-{secrets.token_hex(8)}"
         too_long = len(made.encode()) > MAX_STRING_BYTES
         return (
-            _refused("the user name is too long to begin an identifier")
+            _refused("the user name is too long to begin a client identifier")
             if too_long
             else verdict._replace(client_id=made)
         )
     rest = client_id[len(user) :]
     if client_id.startswith(user) and not rest[:1].isalnum():
         return verdict
-    return _refused("the client identifier has to begin with the user name, and no letter or digit behind it")
+    return _refused("the client identifier has to begin with the user name, not followed by a letter or digit")
 
 
 def _refused(text: str) -> Verdict:

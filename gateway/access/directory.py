@@ -1,9 +1,10 @@
-"""Users of a directory, by LDAP: bound as the user, or searched and then bound. The only module that imports ldap3.
+"""Users of a directory, by LDAP: bound as the user, or searched for and then bound. The only module that imports ldap3.
 
-Blocks: for threads. A name of a device never becomes a part of a filter or of a distinguished name unescaped, and a
-password that is empty is never sent: a server takes it for an anonymous bind and says yes (RFC 4513, 5.1.2). Any other
-that is UTF-8 is sent as it came: in CONNECT it is octets, which are not to be altered (RFC 4511, 4.2). As text the
-library would alter it, and fail for some without having asked the server.
+Its calls block, so they are made on threads. A name that a device gives never becomes part of a filter or of a
+distinguished name unescaped, and an empty password is never sent: a server takes it for an anonymous bind and accepts
+it (RFC 4513, 5.1.2). Any other password that is UTF-8 is sent as it came: in CONNECT it is octets, which must not be
+altered (RFC 4511, 4.2). Given text, the library would alter it, and fail for some passwords without having asked the
+server.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     import ldap3  # an extra
 
 AT_A_TIME = MAX_IDLE = 8
-"""Questions at a time, and connections that are kept for the next one."""
+"""How many questions may be asked at a time, and how many idle connections are kept for the next ones."""
 IDLE_SECONDS = 60.0
 AWAY_SECONDS = 30.0
-"""A server that could not be reached is asked last for so long."""
+"""For this long, a server that could not be reached is asked last."""
 REST_SECONDS = 2.0
-"""When none could be reached, nobody waits for them for so long."""
+"""For this long after no server could be reached, nobody waits for them."""
 _SOURCE = re.compile(r" \(_ssl\.c:\d+\)")
 MAX_NAME = 256
 _NOT_NOW = "the directory does not answer now: try again later"
@@ -50,8 +51,8 @@ _SAID_NO = {49, 32, 34, 48, 53, 19, 50}
 
 
 _NOT_TOLD = {3, 4, 11, 32}
-"""Results of a search that say nothing of a user: a limit of the server (time, size, what an administrator has set), or
-a base that is not there, which for many is also one that the service may not see."""
+"""Results of a search that say nothing about a user: a limit of the server (time, size, or one set by an
+administrator), or a base that does not exist, which with many servers may also be one that the service may not see."""
 
 
 class Away(Exception):
@@ -59,7 +60,7 @@ class Away(Exception):
 
 
 class Limited(Exception):
-    """A server does not tell what was asked about one user. About others it may."""
+    """A server does not tell what was asked about one user; about others it may."""
 
 
 class Directory:
@@ -89,10 +90,10 @@ class Directory:
         self._closed = False
         self._free = threading.BoundedSemaphore(AT_A_TIME)
         self._working = threading.Lock()
-        """Held by the thread that works at a question or an answer."""
+        """Held by the thread that works on a question or an answer."""
 
     def ask(self, who: Credentials) -> Answer:
-        """Whether the directory knows this user by this password."""
+        """Who this is, if the directory knows the user by this password; None if not, NotNow if it cannot say."""
         user, password = who.username or "", who.password
         if not password or not _is_text(password) or not is_plain_name(user):
             return None
@@ -128,8 +129,8 @@ class Directory:
         return Login(known_as, self.name, settings.cache)
 
     def _direct_name(self, user: str) -> str | None:
-        """The name to bind with, where it follows from the user's. The server compares without regard to case, so only
-        one spelling is taken: else a user had several names here."""
+        """The name to bind with, if it follows from the user's name. The server compares without regard to case, so
+        only one spelling is accepted: otherwise a user would have several names here."""
         from ldap3.utils.dn import escape_rdn
 
         template = self._settings.bind_as
@@ -145,14 +146,15 @@ class Directory:
     # -- with a connection --
 
     def _find(self, connection: ldap3.Connection, user: str) -> tuple[str, str, set[str]] | None:
-        """The user's entry: its name, the user name in it, its groups."""
+        """The user's entry: its distinguished name, the user name in it, and its groups; None: there is not exactly
+        one."""
         from ldap3.utils.conv import escape_filter_chars
 
         settings = self._settings
         wanted = settings.search_filter.replace("{user}", escape_filter_chars(user))
         attributes = [settings.name_attribute, *([settings.group_attribute] if settings.roles else [])]
         entries = self._search(connection, settings.search_base or "", wanted, attributes)
-        if len(entries) != 1:  # two are nobody
+        if len(entries) != 1:  # of two, neither can be meant
             return None
         dn, values = str(entries[0]["dn"]), entries[0]["attributes"]
         names = values.get(settings.name_attribute) or []
@@ -181,7 +183,8 @@ class Directory:
         raise Away(f"a bind ends with {connection.result['description']}")
 
     def _with(self, call: Callable[..., Any], *args: Any, service: bool) -> Any:
-        """The call with a connection, of the first server that answers; one that was idle may have ended meanwhile."""
+        """Make a call with a connection to the first server that answers; an idle connection may have been closed
+        meanwhile."""
         from ldap3.core.exceptions import LDAPException
 
         connection = self._take_idle(service)
@@ -219,13 +222,13 @@ class Directory:
             return call(connection, *args)
 
     def _open(self, index: int, service: bool) -> ldap3.Connection:
-        """A connection, protected before anything is said, and bound as the service if it is to search."""
+        """A new connection, protected before anything is said, and bound as the service if it is to search."""
         import ldap3
 
         settings = self._settings
         dn = settings.bind_dn if service else None
-        # A server is made anew: it keeps its addresses for minutes, and passes over those that did not answer for
-        # seconds, whether they do by now or not.
+        # The server object is made anew: it would keep its addresses for minutes, and for seconds pass over those that
+        # did not answer, whether they answer by now or not.
         connection = ldap3.Connection(
             _server(settings.servers[index], settings, self._tls), user=dn,
             password=(self._secret or "").encode() if dn else None, receive_timeout=ceil(settings.timeout),
@@ -268,7 +271,7 @@ class Directory:
         return answer
 
     def close(self) -> None:
-        """End what is idle; what is under way ends with its answer."""
+        """End idle connections; those under way end with their answers."""
         self._closed = True
         for idle in self._idle.values():
             while idle:
@@ -276,8 +279,8 @@ class Directory:
 
 
 def _verifying(ca: str | None, timeout: float) -> ldap3.Tls:
-    """TLS in which the handshake looks at the server's name too. The library does so by itself, behind it, and from
-    Python 3.12 on takes no address for a name."""
+    """TLS whose handshake verifies the server's name too. The library does that by itself, after the handshake, and
+    from Python 3.12 on does not take an address for a name."""
     import ldap3
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -308,7 +311,7 @@ def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:
 
 
 def _words_of(error: Exception) -> str:
-    """What went wrong, without the tuples and the place in the source of `ssl` that ldap3 gives it with."""
+    """What went wrong, without the tuples and the place in the source of `ssl` that ldap3 adds."""
     text = _SOURCE.sub("", str(error)).replace("\\'", "'").replace("\\\\", "\\")
     return text.strip("()\"',")[:200]
 
@@ -329,13 +332,14 @@ def _is_text(password: bytes) -> bool:
 
 
 def is_plain_name(user: str) -> bool:
-    """Whether a name may be looked for in a directory: printable, no spaces around it, and not without end."""
+    """Whether a name may be looked up in a directory: printable, without spaces around it or repeated in it, and not
+    too long."""
     return 0 < len(user) <= MAX_NAME and user.isprintable() and user == user.strip() and "  " not in user
 
 
 def _canonical(dn: str) -> str:
-    r"""A distinguished name as it can be compared. What is escaped can be written in two ways (RFC 4514, 2.4), and
-    servers differ in which they use: `Ops\, North` of Active Directory is `Ops\2C North` of OpenLDAP."""
+    r"""A distinguished name in a form that can be compared. An escaped character can be written in two ways (RFC 4514,
+    2.4), and servers differ in which one they use: `Ops\, North` of Active Directory is `Ops\2C North` of OpenLDAP."""
     return _ESCAPED.sub(_in_one_way, _AROUND.sub(r"\1", dn.strip())).casefold()
 
 

@@ -1,4 +1,5 @@
-"""The sockets of connections to a directory, as the LDAP library uses them: bounded, and letting others work."""
+"""The sockets of connections to a directory, as the LDAP library uses them: bounded in time and size, and letting other
+threads work."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from typing import Any
 from gateway.access.patience import Patience
 
 MAX_ANSWER = 4 << 20
-"""Bytes that are read of what answers one question. The library copies what it has with each piece that comes."""
+"""How many bytes the answer to one question may have. The library copies all it has with each piece that arrives."""
 
 
 class Bounded:
-    """The socket of a connection: what answers a question has all of the timeout, and no more, however it comes. A
-    server that sends a byte now and then is as slow as one that sends none."""
+    """The socket of a connection whose answers have the timeout as a whole, however they arrive: a server that sends a
+    byte now and then is as slow as one that sends none."""
 
     def __init__(self, there: Any, timeout: float) -> None:
         self.there, self._timeout = there, timeout
@@ -24,12 +25,12 @@ class Bounded:
         self.there.settimeout(self._timeout)
 
     def sendall(self, data: bytes) -> None:
-        """A question."""
+        """Send a question; its answer has all of the timeout."""
         self._begin()
         self.there.sendall(data)
 
     def recv(self, size: int) -> bytes:
-        """As a socket does."""
+        """As a socket does. Raises OSError or TimeoutError beyond the bounds."""
         if self._room <= 0:
             raise OSError(f"the answer has more than {MAX_ANSWER} bytes")
 
@@ -50,8 +51,9 @@ class Bounded:
 
 
 class Yielding:
-    """The socket of a connection: while it waits for the server, another thread may work at its answer. The library is
-    written in Python, and threads that work at the same time keep the reactor's from the interpreter in turn."""
+    """The socket of a connection that lets another thread work on its answer while this one waits for the server. The
+    library is written in Python, and threads that work at the same time keep the interpreter from the reactor's
+    thread."""
 
     def __init__(self, there: Any, working: threading.Lock) -> None:
         self._there, self._working = there, working

@@ -1,10 +1,10 @@
-"""Who may connect and what they may do, by the settings: certificate, token, password, SCRAM, a directory, a service or
-a function of the operator.
+"""Who may connect and what they may do, by the settings: by certificate, token, password, SCRAM, a directory, or a
+service or function of the operator.
 
-Verifying a hash takes tens of milliseconds and runs on threads (`checks`). A verified password is remembered by a keyed
-digest, never as a password; so is a wrong one, because a device that repeats it is no guesser. Refusals come late, the
-later the more there were from an address (`attempts`), and only so many different wrong passwords are looked at
-(`guesses`).
+Verifying a hash takes tens of milliseconds and is done on threads (`checks`). A verified password is remembered by a
+keyed digest, never as a password. So is a wrong one, because a device that repeats it is not guessing. Refusals are
+delayed, the longer the more there were from an address (`attempts`), and only a limited number of different wrong
+passwords is checked (`guesses`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from gateway.routing.acl import PUBLISH, Acl, Lists, Subject
 
 REMEMBERED = 100_000
 REMEMBER_SECONDS = 300.0
-"""How long a wrong password is known as such. How long a right one is, its method says."""
+"""How long a wrong password is remembered. How long a right one is remembered, its method says."""
 TOKEN_METHOD = "JWT"  # noqa: S105 - a name
-"""Authentication Method of MQTT 5 by which a token comes, and is renewed by AUTH before it ends."""
+"""The Authentication Method of MQTT 5 for tokens, which are also renewed by AUTH before they end."""
 _WAIT = "too many wrong passwords for this user or from this address: try again later"
 Done = Callable[[Verdict], None]
 _Known = TypeVar("_Known")
@@ -52,7 +52,7 @@ _NEVER: tuple[float, Login | None] = (float("-inf"), None)
 
 @dataclass(slots=True, frozen=True)
 class _Attempt:
-    """A password as it came."""
+    """A password that is being checked."""
 
     user: str
     address: str
@@ -60,19 +60,20 @@ class _Attempt:
     begun: float
     wrong: Verdict
     counts: bool
-    """Whether it counts as a guess when it is wrong: a token does not, because a signature cannot be guessed."""
+    """Whether it counts as a guess if it is wrong: a token does not, because a signature cannot be guessed."""
     done: Done
 
 
 class Gatekeeper:
-    """Implements `ports.access.Access`. `secret`: kept across restarts, so that salts stay the same."""
+    """Implements `ports.access.Access`. `secret` is kept across restarts, so that salts stay the same."""
 
     def __init__(self, settings: Settings, scheduler: Scheduler, secret: bytes = b"") -> None:
         self._scheduler = scheduler
         self.on_asked: Callable[[IdentityMethod, str, str], None] = lambda _method, _provider, _why: None
-        """Told how a provider of identities has answered; an empty text: well."""
+        """Called with the method, the provider and the outcome of a request to a provider of identities; an empty text:
+        a success."""
         self.on_login: Callable[[LoginMethod], None] = lambda _method: None
-        """Told what has known a client that is let in."""
+        """Called with the method that has identified a client that is let in."""
         self._issuers = Issuers(scheduler, lambda provider, why: self.on_asked("jwt", provider, why))
         self._checks = Checks(scheduler)
         self._key = secrets.token_bytes(32)
@@ -81,11 +82,11 @@ class Gatekeeper:
         self._wrong: OrderedDict[bytes, float] = OrderedDict()
         self._attempts = Attempts()
         self.granted = Granted()
-        """What logins give their clients."""
+        """What logins let their clients publish and subscribe."""
         self.managed = ManagedUsers()
         """Users that are managed while the gateway runs."""
         self.on_guessing: Callable[[str], None] = lambda _who: None
-        """Told whose number of wrong passwords is used up."""
+        """Called with the user or address whose number of wrong passwords is used up."""
         self._reached = {one.name: one.bind for one in settings.listeners if not one.local}
         """Listeners that other hosts can reach. A new `bind` takes effect with a restart, so a reload does not change
         this."""
@@ -94,8 +95,8 @@ class Gatekeeper:
         self._guesses = Guesses(*_bounds(self._policy))
 
     def prepare(self, settings: Settings) -> Callable[[], None]:
-        """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
-        force."""
+        """Read all files now, and return a function that puts them into force. Raises ConfigurationError; the old ones
+        then stay in force."""
         settings = _managing(settings, managed=self._policy.managed)
         before = self._policy.scram
         policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed, before)
@@ -121,7 +122,7 @@ class Gatekeeper:
         self._checks.most = policy.threads
 
     def _told(self, method: IdentityMethod, provider: str, why: str) -> None:
-        """On any thread."""
+        """Report how a provider has answered; may be called on any thread."""
         self._scheduler.soon(lambda: self.on_asked(method, provider, why))
 
     # -- identity --
@@ -151,21 +152,21 @@ class Gatekeeper:
             decided(_wrong(connect.version))
 
     def _certified(self, link: Link) -> str | None:
-        """The user of a connection's certificate; empty: it is none's."""
+        """The user of a connection's certificate; empty: the certificate belongs to nobody; None: there is none."""
         if not self._policy.certificates:
             return None
         name = link.certificate_user
         return self.managed.certified(name, link.certificate_fingerprint) if self._policy.managed else name
 
     def _allowed(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
-        """A verdict in favour of a managed user, unless that one is disabled, or another client identifier's."""
+        """The verdict, unless it lets in a managed user who is disabled, or who has another client identifier."""
         if verdict.reason or not self._policy.managed:
             return verdict
         why = self.managed.refuses(verdict.user, client_id or verdict.client_id or connect.client_id)
         return Verdict(reasons.NOT_AUTHORIZED, text=why) if why else verdict
 
     def _given(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
-        """With what the login gives the client in force, if it is let in."""
+        """The verdict, with what the login permits the client in force if it is let in."""
         if verdict.reason or not self._policy.gives:
             return verdict
         return self.granted.keep(connect, verdict, client_id)
@@ -173,12 +174,12 @@ class Gatekeeper:
     def _anonymous_verdict(self, link: Link) -> Verdict:
         if self._policy.anonymous_on.get(link.listener, False):
             return Verdict(0)
-        return Verdict(reasons.NOT_AUTHORIZED, text="user and password are needed here")
+        return Verdict(reasons.NOT_AUTHORIZED, text="user name and password are needed here")
 
     # -- passwords --
 
     def _check(self, connect: Connect, link: Link, done: Done) -> None:
-        """A token, if it is one; else, or if it proves nothing, a password."""
+        """Check a token, if the password is one; check a password if it is not, or if the token proves nothing."""
         policy, user, password = self._policy, connect.username or "", connect.password or b""
         if not (policy.tokens and policy.tokens.is_token(password)):
             self._check_password(connect, link, done)
@@ -198,7 +199,7 @@ class Gatekeeper:
         policy.tokens.check(password, answered)
 
     def _check_password(self, connect: Connect, link: Link, done: Done, token: str = "") -> None:
-        """`token`: why it is no token that counts, if it has the form of one."""
+        """Check a password. `token`: why it does not count as a token, if it has the form of one."""
         policy, now = self._policy, self._scheduler.monotonic()
         user, password = connect.username or "", connect.password or b""
         who = Credentials(connect.client_id, connect.username, connect.password, link.listener, host_of(link.peer))
@@ -223,19 +224,19 @@ class Gatekeeper:
             self._check_slowly(policy, who, link, attempt, lambda: self._check_password(connect, link, done, token))
 
     def _known(self, digest: bytes, now: float) -> Login | None:
-        """Who has proved himself with this lately."""
+        """The login that this password has proved lately; None: there is none."""
         until, login = self._right.get(digest, _NEVER)
         return login if until > now and login is not None and not self._is_over(login) else None
 
     def _is_wrong(self, policy: Policy, digest: bytes, now: float) -> bool:
-        """Whether nobody has to be asked to know it."""
+        """Whether a password is known to be wrong without asking anybody."""
         if any(one.asked_again for one in policy.methods):
             return False
         first_only = all(isinstance(one, PlainUsers) for one in policy.methods)
         return first_only or self._wrong.get(digest, 0.0) > now
 
     def _held_up(self, attempt: _Attempt) -> bool:
-        """Whether this user or address has used up its wrong passwords: then nothing is looked at."""
+        """Whether this user or address has used up its wrong passwords; the attempt is then refused unchecked."""
         now = self._scheduler.monotonic()
         if not self._guesses.wait(attempt.address, attempt.user, now):
             return False
@@ -250,11 +251,11 @@ class Gatekeeper:
         )
 
     def _is_over(self, login: Login) -> bool:
-        """Whether it has ended by now: what would be let in by it would be disconnected at once."""
+        """Whether the login has ended by now: a client let in by it would be disconnected at once."""
         return 0 < login.expires <= self._scheduler.now()
 
     def _refuse(self, attempt: _Attempt) -> None:
-        """A wrong password; one that was wrong before is no further guess."""
+        """Refuse a wrong password; one that was wrong before does not count as another guess."""
         now = self._scheduler.monotonic()
         if attempt.counts and self._wrong.get(attempt.digest, 0.0) <= now:
             self._count(attempt.address, attempt.user)
@@ -269,10 +270,11 @@ class Gatekeeper:
     def _check_slowly(
         self, policy: Policy, who: Credentials, link: Link, attempt: _Attempt, again: Callable[[], None]
     ) -> None:
-        """The methods of the settings, on a thread; `again`, if the user has been changed or removed meanwhile."""
+        """Ask the methods of the settings on a thread. `again` is called if the user has been changed or removed
+        meanwhile."""
         version = self.managed.version(attempt.user)
 
-        def wanted() -> bool:  # others of this user or address may have been wrong meanwhile, or right
+        def wanted() -> bool:  # other attempts of this user or address may have been wrong or right meanwhile
             if getattr(link, "closed", False) or self._held_up(attempt):
                 return False
             login = self._known(attempt.digest, self._scheduler.monotonic())
@@ -336,21 +338,21 @@ class Gatekeeper:
         done(Verdict(reasons.CONTINUE_AUTHENTICATION, data=challenge, exchange=exchange))
 
     def exchange(self, connection: Authenticating, data: bytes, done: Done) -> None:
-        """The client's next message in AUTH: a proof, or the first of a re-authentication, which has to be of the same
-        user."""
+        """Handle the client's next message in AUTH: a proof, or the first message of a re-authentication, which has to
+        be for the same user."""
         policy, link, exchange = self._policy, connection.link, connection.exchange
         certified = self._certified(link)
         address = address_of(link.peer)
 
         def same(verdict: Verdict) -> None:
             if verdict.reason == 0 and connection.user not in {None, verdict.user}:
-                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that proves another user")
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="the proof is for another user")
             elif verdict.reason == 0 and connection.request.username not in {None, "", verdict.user}:
-                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that proves another user than the user name")
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="the proof is for another user than the user name")
             elif verdict.reason == reasons.SERVER_UNAVAILABLE:  # which DISCONNECT cannot say
                 verdict = verdict._replace(reason=reasons.SERVER_BUSY)
             elif verdict.client_id not in {None, connection.publisher.client_id or verdict.client_id}:
-                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that is for another client identifier")
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="the proof is for another client identifier")
             client_id = connection.publisher.client_id
             verdict = client_ids.bound(policy, connection.request, certified, verdict)
             verdict = self._allowed(connection.request, verdict, client_id)
@@ -360,7 +362,7 @@ class Gatekeeper:
             if policy.tokens:
                 self._check_token(data, connection.request.username, address, same)
             else:
-                done(Verdict(reasons.NOT_AUTHORIZED, text="tokens are not believed here any more"))
+                done(Verdict(reasons.NOT_AUTHORIZED, text="tokens are no longer accepted here"))
         elif isinstance(exchange, Exchange):
             self._finish(exchange, data, address, same)
         else:
@@ -385,8 +387,8 @@ class Gatekeeper:
     # -- authority --
 
     def may_take(self, owner: str | None, owner_listener: str, user: str | None, listener: str) -> bool:
-        """A session belongs to the user that made it. What an anonymous client made a user may have who could have come
-        without his name as well, or where nobody can any more: so users can be introduced while devices have
+        """A session belongs to the user that made it. A user may have the session of an anonymous client if he could
+        have connected anonymously too, or if nobody can any more, so that users can be introduced while devices have
         sessions."""
         if owner == user:
             return True
@@ -400,7 +402,7 @@ class Gatekeeper:
         return policy.acl.may_publish(listener, client_id, user, topic, lists)
 
     def decisions(self, listener: str, client_id: str, user: str | None) -> Decisions:
-        """What is known of the topics that this client may publish to."""
+        """The cached decisions about topics that this client may publish to; True: it may publish to all."""
         return self._policy.acl.decisions(listener, client_id, user, self._lists(client_id, user))
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
@@ -412,7 +414,7 @@ class Gatekeeper:
         return self._policy.acl.may_receive(listener, client_id, user, topic, self._lists(client_id, user, EVERYTHING))
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
-        """Which entry decides about a publication."""
+        """Which entry decides about a publication, as text."""
         lists = self._lists(client_id, user)
         return self._policy.acl.of(Subject(client_id, user or "", listener), lists).why(PUBLISH, topic).text
 
@@ -431,7 +433,7 @@ class Gatekeeper:
 
     @property
     def keys_age(self) -> float | None:
-        """Seconds since the keys for tokens that were fetched longest ago were; None: none were."""
+        """The age, in seconds, of the oldest fetched keys for tokens; None: none were fetched."""
         return self._policy.tokens.keys_age
 
     def close(self) -> None:
@@ -462,20 +464,20 @@ def _claimed(said: Claimed) -> Verdict:
 
 def _wrong(version: int) -> Verdict:
     reason = reasons.BAD_USER_NAME_OR_PASSWORD if version == V5 else reasons.NOT_AUTHORIZED
-    return Verdict(reason, text="user or password is wrong")
+    return Verdict(reason, text="user name or password is wrong")
 
 
 def _certificate_verdict(connect: Connect, user: str) -> Verdict:
-    """The verdict on a certificate's user; a CONNECT with another user name is refused."""
+    """The verdict about a certificate's user; a CONNECT with another user name is refused."""
     if not user:
-        return Verdict(reasons.NOT_AUTHORIZED, text="the certificate does not name one user")
+        return Verdict(reasons.NOT_AUTHORIZED, text="the certificate does not name exactly one user")
     if connect.username not in {None, user}:
         return Verdict(reasons.NOT_AUTHORIZED, text="the user name is not that of the certificate")
     return Verdict(0, user, method="certificate")
 
 
 def _managing(settings: Settings, *, managed: bool) -> Settings:
-    """The settings, with users managed or not as they have been since the start: a restart reads or leaves them."""
+    """The settings, with users managed or not as at the start: a change takes effect with a restart."""
     security = settings.security
     if security.managed == managed:
         return settings

@@ -1,9 +1,9 @@
-"""What logins give their clients to publish and subscribe, beside the access list.
+"""What logins let their clients publish and subscribe, besides the access list.
 
-What a client has been given holds as long as its verdict is kept, that is, while it is connected; afterwards, for its
-session, as long as it is remembered. Of a session whose client has not come since the gateway started it is not known
-what it would be given: it receives what the access list does not deny it, because its subscriptions were allowed when
-they were made, and everything is asked about again when the client fetches it.
+What a client has been granted holds as long as its verdict is kept, that is, while it is connected; after that, for its
+session, as long as it is remembered. If a client has not connected since the gateway started, it is not known what it
+would be granted: its session receives what the access list does not deny, because its subscriptions were allowed when
+they were made, and everything is checked again when the client fetches it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gateway.routing.acl import Lists
 
 REMEMBERED = 100_000
 MAX_FILTERS, MAX_FILTER = 100, 1024
-"""Of one list, and the characters of one filter."""
+"""How many filters a list may have, and how many characters a filter."""
 EVERYTHING = Lists((), ("#", "$SYS/#"))
-"""For a session whose client is not known yet."""
+"""For a session whose client has not connected yet."""
 _Key = tuple[str, str | None]
 
 
 class NoLists(ValueError):
-    """What is to be a list of filters is none."""
+    """Raised if what should be a list of filters is not one."""
 
 
 class Given:
-    """What one client has been given; None: nothing was said of topics."""
+    """What one client has been granted; None: nothing was said about topics."""
 
     __slots__ = ("__weakref__", "lists")
 
@@ -43,7 +43,7 @@ class Given:
 
 
 class Granted:
-    """What each client has been given. `on_changed`: told of a client identifier when it is another than before."""
+    """What each client has been granted. `on_changed` is called with a client identifier when its grant has changed."""
 
     def __init__(self) -> None:
         self.on_changed: Callable[[str], None] = lambda _client_id: None
@@ -51,8 +51,8 @@ class Granted:
         self._last: OrderedDict[_Key, Lists | None] = OrderedDict()
 
     def keep(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
-        """The verdict about a client that is let in, with what it has been given in force. One without a client
-        identifier is given one, under which that can be found."""
+        """The verdict about a client that is let in, with its grant put into force. A client without an identifier is
+        given one, under which the grant can be found."""
         client_id = client_id or verdict.client_id or connect.client_id
         if not client_id:
             client_id = f"auto-{secrets.token_hex(12)}"
@@ -69,14 +69,15 @@ class Granted:
         return verdict._replace(topics=given)
 
     def lists(self, client_id: str, user: str | None, unknown: Lists | None = None) -> Lists | None:
-        """What this client has been given; `unknown`, where that is not known."""
+        """What this client has been granted; `unknown`, if that is not known."""
         key = client_id, user
         given = self._connected.get(key)
         return given.lists if given is not None else self._last.get(key, unknown)
 
 
 def lists_of(said: Any) -> Lists:
-    """What somebody else says: a list of filters, or an object with lists `publish` and `subscribe` (NoLists)."""
+    """The lists in another party's answer: a list of filters, or an object with lists `publish` and `subscribe`. Raises
+    NoLists."""
     if isinstance(said, Mapping):
         if set(said) - {"publish", "subscribe"}:
             raise NoLists("topics have `publish` and `subscribe`, and nothing else")
@@ -90,7 +91,7 @@ def _filters(said: Any) -> tuple[str, ...]:
         raise NoLists(f"topics are a list of at most {MAX_FILTERS} filters")
     for one in said:
         if not isinstance(one, str) or not 0 < len(one) <= MAX_FILTER or not one.isprintable():
-            raise NoLists(f"{json.dumps(one)[:100]} is no topic filter")
+            raise NoLists(f"{json.dumps(one)[:100]} is not a topic filter")
         try:
             check_filter(one)
         except Wrong as error:

@@ -1,10 +1,10 @@
-"""How many different wrong passwords are looked at: of one user, and from one address. Beyond that a CONNECT is refused
-unseen until time has passed, right or wrong.
+"""How many different wrong passwords are checked, of one user and from one address. Beyond that a CONNECT is refused
+unchecked until time has passed, whether its password is right or wrong.
 
-Somebody who has proved who he is from an address is not held up by strangers: his user at that address, and all such
-users there together, have numbers of their own, so that a guesser elsewhere locks nobody out and ten thousand devices
-behind one address do not suffer from a few. Unknown users are counted like those that exist. Bounded memory: what was
-used longest ago is forgotten first. No I/O; the time is an argument.
+Strangers do not hold up somebody who has proved who he is from an address: his user at that address, and all such users
+there together, have counts of their own. So a guesser elsewhere locks nobody out, and ten thousand devices behind one
+address do not suffer from a few. Unknown users are counted like those that exist. Memory is bounded: what was used
+longest ago is forgotten first. No I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hashlib import sha256
 MAX_COUNTS, MAX_PROVEN = 50_000, 100_000
 MAX_NAME = 64
 OF_PROVEN = 10
-"""An address has so many times the number of strangers for its users that have proved who they are."""
+"""The users of an address that have proved who they are may be wrong this many times as often as strangers."""
 
 _Key = tuple[str, ...]
 
 
 class Guesses:
-    """Wrong passwords, counted; a count falls evenly, to nothing within `seconds`. A bound of 0 is none."""
+    """Counts of wrong passwords; a count falls evenly, to nothing within `seconds`. A limit of 0 is no limit."""
 
     def __init__(self, of_user: int, of_address: int, seconds: float) -> None:
         self._counts: OrderedDict[_Key, tuple[float, float]] = OrderedDict()
@@ -29,16 +29,16 @@ class Guesses:
         self.use(of_user, of_address, seconds)
 
     def use(self, of_user: int, of_address: int, seconds: float) -> None:
-        """Other bounds from now on; what is counted stays counted."""
+        """Use other limits from now on; counts stay."""
         self.of_user, self.of_address, self.seconds = of_user, of_address, seconds
 
     def wait(self, address: str, user: str, now: float) -> float:
-        """Seconds until a password of this user from this address is looked at; 0: it is now."""
+        """The seconds until a password of this user from this address is checked; 0: it is checked now."""
         user = _short(user)
         return max(self._early(key, most, now) for key, most in self._keys(address, user))
 
     def wrong(self, address: str, user: str, now: float) -> list[str]:
-        """Count one that was wrong. Returned is whose number it has used up, in words."""
+        """Count a wrong password. Returns, as text, the users and addresses whose number this has used up."""
         user, used_up = _short(user), []
         for key, most in self._keys(address, user):
             before = self._count(key, most, now)
@@ -51,7 +51,7 @@ class Guesses:
         return used_up
 
     def right(self, address: str, user: str) -> None:
-        """This user has proved who he is, from this address."""
+        """Note that this user has proved who he is from this address."""
         user, proven = _short(user), self._proven
         if (address, user) not in proven and len(proven) >= MAX_PROVEN:
             proven.popitem(last=False)
@@ -59,7 +59,7 @@ class Guesses:
         proven.move_to_end((address, user))
 
     def _keys(self, address: str, user: str) -> tuple[tuple[_Key, int], tuple[_Key, int]]:
-        """What counts for an attempt, with its bound."""
+        """The counts that an attempt belongs to, with their limits."""
         if (address, user) in self._proven:
             return ((address, user), self.of_user), ((address, "", ""), self.of_address * OF_PROVEN)
         return (("", user), self.of_user), ((address,), self.of_address)
@@ -75,7 +75,7 @@ class Guesses:
 
 
 def _short(user: str) -> str:
-    """A name as it is kept: strangers choose them, and they may have 64 KiB."""
+    """A user name as it is kept: strangers choose them, and they may have 64 KiB."""
     return user if len(user) <= MAX_NAME else f"{user[:MAX_NAME]}... ({sha256(user.encode()).hexdigest()})"
 
 

@@ -1,8 +1,8 @@
 """The public keys of an issuer: from a file, read once, or from a URL, fetched on a thread before they are needed.
 
-Keys that were fetched are good for a time; they are fetched again before it is over, and when a token names a key that
-is not among them: at most every five seconds, for which the token waits, and once a minute for the same key. While
-their provider cannot be reached, or answers what is no key set, the last ones stay in force for as long as the settings
+Fetched keys are good for a time, and are fetched again before it is over. They are also fetched when a token names a
+key that is not among them: at most every five seconds, while the token waits, and once a minute for the same key. While
+the provider cannot be reached, or its answer is not a key set, the last keys stay in force for as long as the settings
 say.
 """
 
@@ -17,31 +17,31 @@ from gateway.config.identity import Jwt
 from gateway.ports.batch import Scheduler
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a public key only: a token that says `none` or HS256 is refused."""
+"""Signatures that have a public key: a token that names `none` or HS256 is refused."""
 MAX_KEYS = 100
 MAX_KEY_BITS, MIN_KEY_BITS = 8192, 2048
-"""Of RSA keys: a signature of a larger one takes long to verify, one of a smaller one can be forged."""
+"""The bounds for RSA keys: signatures of larger keys take long to verify, those of smaller ones can be forged."""
 AGAIN_SECONDS = 5.0
-"""Between two fetches for keys that are not known; those that were due anyway do not count, as an issuer may change its
-keys right after one. Who names such a key meanwhile waits for the next: strangers who name made-up keys must not have
-a new one taken for a wrong one."""
+"""The time between two fetches for unknown keys. Fetches that were due anyway do not count, as an issuer may change its
+keys right after one. A token that names such a key meanwhile waits for the next fetch, so that a new key is not taken
+for a wrong one because strangers name made-up keys."""
 UNKNOWN_SECONDS = 60.0
-"""For so long a key that was not there is not asked for again."""
+"""For this long, a key that was not there is not fetched again."""
 MAX_UNKNOWN = 1024
-"""Keys of which that is remembered."""
+"""How many such keys are remembered."""
 LEAST_SECONDS = 60.0
 EARLY = 0.8
-"""Keys are fetched again when so much of their time is over."""
+"""Keys are fetched again after this share of their time."""
 RETRY_MOST = 60.0
 MAX_WAITING = 1024
-"""Tokens that wait for keys."""
+"""How many tokens may wait for keys."""
 DISCOVERY = "/.well-known/openid-configuration"
 
 Found = Literal["found", "none", "wait", "unavailable", "busy"]
 
 
 class Key(NamedTuple):
-    """A public key, and the algorithms it is for."""
+    """A public key, and the algorithms that it is for."""
 
     public: Any
     algorithms: list[str]
@@ -56,11 +56,12 @@ class Keys(NamedTuple):
 
 
 class NoKeySet(ValueError):
-    """A document that holds no key that can be used."""
+    """Raised if a document has no key that can be used."""
 
 
 def keys_of(document: Any) -> Keys:
-    """The public keys for signatures in a key set; what is anything else in it is passed over. NoKeySet: none is."""
+    """The public keys for signatures in a key set; everything else in it is ignored. Raises NoKeySet if there are
+    none."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise NoKeySet("it has no list `keys`")
@@ -77,14 +78,16 @@ def _key_of(one: Any) -> Key | None:
 
     if not isinstance(one, dict):
         return None
-    one = {name: value for name, value in one.items() if value is not None}  # some issuers write all that could be
+    one = {
+        name: value for name, value in one.items() if value is not None
+    }  # some issuers write every member there could be
     operations = one.get("key_ops", ["verify"])
     if one.get("kty") not in ("RSA", "EC", "OKP") or "d" in one or one.get("use", "sig") != "sig":
         return None
     if not isinstance(operations, list) or "verify" not in operations:
         return None
     if len(str(one.get("n", ""))) * 6 > MAX_KEY_BITS + 64 or len(str(one.get("e", ""))) > 12:
-        return None  # not even made: that takes long
+        return None  # the key is not even made, as that takes long
     try:
         made = jwt.PyJWK.from_dict(one)
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError, NotImplementedError):  # `alg` none
@@ -103,13 +106,13 @@ class FixedKeys:
         self._keys = keys
 
     def find(self, key_id: object, _then: Callable[[], None] | None) -> tuple[Found, list[Key]]:
-        """The key with this identifier; all of them where no key has it."""
+        """The key with this identifier, or all keys if none has it."""
         found = self._keys.by_id.get(key_id) if isinstance(key_id, str) else None
         return "found", self._keys.all if found is None else [found]
 
 
 class Fetched(NamedTuple):
-    """A key set and for how long it may be kept, as its provider says; or why there is none."""
+    """A key set, and how long it may be kept according to its provider; or why there is none."""
 
     keys: Keys | None
     max_age: float | None = None
@@ -117,11 +120,11 @@ class Fetched(NamedTuple):
 
 
 Told = Callable[[str, str], None]
-"""(provider, why): told how a fetch has ended; an empty `why` is a success."""
+"""(provider, why): called when a fetch has ended; an empty `why` is a success."""
 
 
 class FetchedKeys:
-    """The keys that a provider publishes."""
+    """The keys that a provider publishes at a URL."""
 
     def __init__(self, settings: Jwt, ca: str | None, scheduler: Scheduler, told: Told) -> None:
         self._settings, self._scheduler, self._told = settings, scheduler, told
@@ -134,30 +137,30 @@ class FetchedKeys:
         self._failures = 0
         self._waiting: list[Callable[[], None]] = []
         self._planned = False
-        """Whether they are fetched soon, for a key that is not known."""
+        """Whether a fetch for an unknown key is planned."""
         self._unknown: dict[str, float] = {}
-        """Keys that were not there, and when."""
+        """When keys that were asked for were found missing."""
         self._cancel: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Fetch them for the first time."""
+        """Fetch the keys for the first time."""
         if self._keys is None and not self._fetching and not self._failures:
             self._fetch()
 
     def close(self) -> None:
-        """Fetch nothing any more; who waits is told."""
+        """Fetch nothing any more; whoever waits is answered."""
         self._closed = True
         self._cancel()
         self._tell_waiting()
 
     @property
     def age(self) -> float | None:
-        """Seconds since the keys were fetched; None: there are none."""
+        """The seconds since the keys were fetched; None: there are none."""
         return None if self._keys is None else self._scheduler.monotonic() - self._got_at
 
     def find(self, key_id: object, then: Callable[[], None] | None) -> tuple[Found, list[Key]]:
-        """The key with this identifier, or all where a token names none. `wait`: `then` is called when they have been
-        fetched; with None there is no waiting. `unavailable`: there are none, or a new one could not be fetched."""
+        """The key with this identifier, or all keys if a token names none. `wait`: `then` is called when keys have been
+        fetched; with None nothing waits. `unavailable`: there are no keys, or a new one could not be fetched."""
         keys = self._believed()
         if keys is not None:
             if key_id is None:
@@ -178,11 +181,11 @@ class FetchedKeys:
         return "wait", []
 
     def _is_unknown(self, key_id: str) -> bool:
-        """Whether it was not there a moment ago."""
+        """Whether the key was found missing a moment ago."""
         return self._scheduler.monotonic() - self._unknown.get(key_id, float("-inf")) < UNKNOWN_SECONDS
 
     def _note_unknown(self, key_id: str) -> None:
-        """It is not among those that were just fetched."""
+        """Note that a key is not among those that were just fetched."""
         if not (self._failures or self._closed):
             self._unknown.pop(key_id, None)
             if len(self._unknown) >= MAX_UNKNOWN:
@@ -190,7 +193,7 @@ class FetchedKeys:
             self._unknown[key_id] = self._scheduler.monotonic()
 
     def _fetch_soon(self) -> None:
-        """For a key that is not known. Where fetches fail they are tried again anyway."""
+        """Fetch keys soon, because one is unknown. If fetches fail, they are repeated anyway."""
         if self._fetching or self._planned or self._closed:
             return
         wait = self._asked_at + (UNKNOWN_SECONDS if self._failures else AGAIN_SECONDS) - self._scheduler.monotonic()
@@ -216,11 +219,11 @@ class FetchedKeys:
     def _fetch(self) -> None:
         self._cancel()
         self._fetching = True
-        # A thread for each: a name server that hangs keeps nothing waiting, the end of the process neither.
+        # A thread for each fetch: a name server that hangs then keeps nothing waiting, not even the end of the process.
         threading.Thread(target=self._run, name="keys", daemon=True).start()
 
     def _run(self) -> None:
-        """On the thread."""
+        """Fetch the keys, on the thread."""
         try:
             fetched = fetch(self._settings, self._manner)
         except Exception as error:  # noqa: BLE001 -- whatever it is, there are no keys
@@ -257,12 +260,12 @@ class FetchedKeys:
 
 
 def manner_of(settings: Jwt, ca: str | None) -> Manner:
-    """How its provider is asked."""
+    """How the provider of these keys is asked."""
     return Manner(settings.timeout, ca, settings.private_addresses, settings.redirects)
 
 
 def fetch(settings: Jwt, manner: Manner) -> Fetched:
-    """The keys of an issuer as they are now. Blocks."""
+    """Fetch the keys of an issuer. Blocks."""
     origin = settings.jwks_url or settings.issuer or ""
     try:
         answer = ask(settings.jwks_url or _discovered(origin, manner), manner, origin)
@@ -273,7 +276,7 @@ def fetch(settings: Jwt, manner: Manner) -> Fetched:
 
 
 def _discovered(issuer: str, manner: Manner) -> str:
-    """Where an issuer says that its keys are (OpenID Connect Discovery 1.0, 4)."""
+    """Where an issuer says that its keys are (OpenID Connect Discovery 1.0, 4). Raises NoKeySet or Unanswered."""
     document = ask(issuer.rstrip("/") + DISCOVERY, manner).value
     said = document if isinstance(document, dict) else {}
     if said.get("issuer") != issuer:  # 4.3: exactly the same

@@ -1,7 +1,7 @@
 """User and password, and who says whether they belong together: methods, asked one after the other.
 
-The first that accepts decides. One that cannot answer now is passed over; if no other accepts, the client is told to
-come again instead of that its password is wrong. All but the first run on threads, and may block.
+The first that accepts decides. A method that cannot answer now is passed over; if no other accepts, the client is told
+to try again later instead of that its password is wrong. All methods but the first run on threads, and may block.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gateway.config.security import MethodName
 from gateway.routing.acl import Lists
 
 FUNCTION_SECONDS = 300.0
-"""How long the answer of the operator's own function holds."""
+"""How long an answer of the operator's own function holds."""
 Authenticator = Callable[[str, str | None, bytes | None], str | None]
 """A function of the operator: (client id, user, password) to the user's name, or None."""
 _HASHES = BoundedSemaphore(2)
-"""Hashes that are computed at a time: each takes a processor for tens of milliseconds."""
+"""Limits how many hashes are computed at a time: each takes a processor for tens of milliseconds."""
 
 
 class Credentials(NamedTuple):
-    """What a CONNECT says, and through what it came."""
+    """What a CONNECT says, and where it came from."""
 
     client_id: str
     username: str | None
@@ -39,54 +39,55 @@ class Login(NamedTuple):
     user: str
     method: MethodName
     lasts: float = float("inf")
-    """Seconds for which this holds without being asked again, unless files are read again."""
+    """For how many seconds this holds without asking again, unless files are read again."""
     client_id: str | None = None
-    """The client identifier it is for, if only for one."""
+    """The client identifier that it is for, if it is for only one."""
     expires: float = 0.0
     """When it ends, and the connection with it; 0: never."""
     topics: Lists | None = None
-    """What he may publish and subscribe where the access list says nothing; None: it says nothing of topics."""
+    """What the user may publish and subscribe where the access list says nothing; None: nothing is said about
+    topics."""
 
 
 class NotNow(NamedTuple):
-    """A method cannot say."""
+    """A method cannot say now whether it knows a user."""
 
     why: str
     instead: Login | None = None
-    """Who is let in all the same, if no other method accepts."""
+    """Who is let in nevertheless, if no other method accepts."""
 
 
 Answer = Login | NotNow | None
 
 
 class Method(Protocol):
-    """One way of knowing users."""
+    """A way of identifying users."""
 
     @property
     def name(self) -> MethodName:
-        """As the settings call it."""
+        """The method's name in the settings."""
 
     @property
     def by_client(self) -> bool:
-        """Whether the answer may depend on the client, and not on user and password alone."""
+        """Whether the answer may depend on the client, and not only on user and password."""
 
     @property
     def asked_again(self) -> bool:
-        """Whether a password that was wrong is asked about again when it comes again."""
+        """Whether a wrong password is asked about again when it comes again."""
 
     @property
     def waits(self) -> bool:
-        """Whether it asks somebody else, so that it takes long and no processor."""
+        """Whether it asks somebody else, which takes long but no processor time."""
 
     def ask(self, who: Credentials) -> Answer:
-        """Blocks. None: they do not belong together, or the user is not known here."""
+        """Who this is; None: user and password do not belong together, or the user is not known here. Blocks."""
 
     def close(self) -> None:
-        """It is asked no more."""
+        """End what is open; the method is asked no more."""
 
 
 def ask_in_order(methods: Sequence[Method], who: Credentials) -> Answer:
-    """The first login; else, if one of them could not say, that."""
+    """The first login that a method returns; if there is none, the last NotNow; otherwise None."""
     last: NotNow | None = None
     for method in methods:
         answer = ask_one(method, who)
@@ -97,7 +98,7 @@ def ask_in_order(methods: Sequence[Method], who: Credentials) -> Answer:
 
 
 def ask_one(method: Method, who: Credentials) -> Answer:
-    """What a method raises has accepted nobody."""
+    """Ask one method. If it raises, nobody is accepted."""
     try:
         return method.ask(who)
     except Exception as error:  # noqa: BLE001
@@ -105,7 +106,7 @@ def ask_one(method: Method, who: Credentials) -> Answer:
 
 
 class PlainUsers:
-    """Users whose passwords are known as they are."""
+    """Users whose passwords are known in plain text."""
 
     name: MethodName = "users"
     by_client = asked_again = waits = False
@@ -114,7 +115,7 @@ class PlainUsers:
         self._users = users
 
     def ask(self, who: Credentials) -> Answer:
-        """Compared in constant time."""
+        """Compare in constant time."""
         expected = self._users.get(who.username or "")
         right = expected is not None and hmac.compare_digest(expected, who.password or b"")
         return Login(who.username or "", self.name) if right else None
@@ -124,7 +125,7 @@ class PlainUsers:
 
 
 class HashedUsers:
-    """Users of a password file."""
+    """Users in a password file."""
 
     name: MethodName = "password_file"
     by_client = asked_again = waits = False
@@ -133,7 +134,7 @@ class HashedUsers:
         self._hashes = hashes
 
     def ask(self, who: Credentials) -> Answer:
-        """Takes the same time for those that are unknown."""
+        """Verify the hash; takes the same time for unknown users."""
         with _HASHES:
             right = self._hashes.verify(who.username or "", who.password or b"")
         return Login(who.username or "", self.name) if right else None
@@ -143,7 +144,7 @@ class HashedUsers:
 
 
 class OwnFunction:
-    """The operator's own check."""
+    """The operator's own function."""
 
     name: MethodName = "authenticator"
     by_client = asked_again = True
@@ -153,7 +154,7 @@ class OwnFunction:
         self._function = function
 
     def ask(self, who: Credentials) -> Answer:
-        """Who it says that this is."""
+        """Who the function says this is."""
         user = self._function(who.client_id, who.username, who.password)
         return None if user is None else Login(user, self.name, FUNCTION_SECONDS)
 

@@ -1,8 +1,8 @@
-"""Users and roles that are managed while the gateway runs: what is known of each, and who comes in by it.
+"""Users and roles that are managed while the gateway runs: what is known of each, and who is let in by it.
 
-Kept in memory, changed on the reactor's thread, read on any. Where they are stored is not known here. A password that
-the gateway has made is long and random, so that one round of SHA-512 keeps it; one that somebody has chosen is kept by
-Argon2id.
+Kept in memory, changed in the reactor's thread, read in any. Where they are stored is not known here. A password that
+the gateway has made is long and random, so one round of SHA-512 protects it; one that somebody has chosen is protected
+by Argon2id.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ from gateway.routing.acl import Lists
 
 TOKEN_SECONDS = 7 * 86400.0
 LEAST_OWN = 20
-"""Characters of a password that a device chooses for itself: it is no word, but made by a machine."""
+"""The least number of characters of a password that a device sets for itself, which is not a word but made by a
+machine."""
 _HASHES = threading.BoundedSemaphore(2)
 _KINDS: dict[str, Any] = {"enabled": bool, "token_ends": int | float, "changed": int | float}
-"""Types of a user's fields that are no text."""
+"""The types of a user's fields that are not text."""
 
 
 @cache
 def _of_nobody() -> str:
-    """A hash that takes as long as that of a chosen password; made when it is first needed, as it takes 64 MiB and
-    a fifth of a second."""
+    """A hash that takes as long to verify as that of a chosen password. It is made on first use, as making it takes 64
+    MiB and a fifth of a second."""
     return hash_password(secrets.token_bytes(16))
 
 
 class User(NamedTuple):
-    """One user."""
+    """A managed user."""
 
     name: str
     password: str = ""
-    """Its hash; empty: none lets it in."""
+    """The hash of the password; empty: no password lets the user in."""
     role: str = ""
     enabled: bool = True
     client_id: str = ""
-    """The only client identifier it may have; empty: any."""
+    """The only client identifier the user may have; empty: any."""
     fingerprint: str = ""
-    """SHA-256 of the certificate that it has to have."""
+    """SHA-256 of the certificate that the user has to have."""
     token: str = ""
-    """Hash of the token with which it sets its password once."""
+    """Hash of the token with which the user sets the password once."""
     token_ends: float = 0.0
     changed: float = 0.0
 
 
 class Role(NamedTuple):
-    """What its users may publish and subscribe where the access list says nothing."""
+    """What users with a role may publish and subscribe where the access list says nothing."""
 
     name: str
     publish: tuple[str, ...] = ()
@@ -63,25 +64,25 @@ class Role(NamedTuple):
 
 
 class ManagedUsers:
-    """The method `managed`, and what the gatekeeper asks about users whatever method knows them by."""
+    """The method `managed`, and what the gatekeeper asks about users, whatever method identifies them."""
 
     name: MethodName = "managed"
     by_client = asked_again = waits = False
 
     def __init__(self) -> None:
         self.on_claimed: Callable[[User], None] = lambda _user: None
-        """Told on any thread of a user who has set its password with its token."""
+        """Called, on any thread, with a user who has set the password with the token."""
         self.users: dict[str, User] = {}
         self.roles: dict[str, Role] = {}
         self._fingerprints: dict[str, str] = {}
         self._claims: dict[str, User] = {}
-        """Users whose tokens have set their passwords, until `claimed`."""
+        """Users whose tokens have set their passwords, until `claimed` is called for them."""
         self._changing = threading.Lock()
 
     # -- what is known --
 
     def put(self, users: Iterable[User], roles: Iterable[Role] = ()) -> None:
-        """These are as they are from now on."""
+        """Add or replace users and roles."""
         with self._changing:
             for one in users:
                 self._unbind(one.name)
@@ -91,7 +92,7 @@ class ManagedUsers:
         self.roles |= {one.name: one for one in roles}
 
     def remove(self, users: Iterable[str], roles: Iterable[str] = ()) -> None:
-        """There are no such users and roles any more."""
+        """Remove users and roles."""
         with self._changing:
             for name in users:
                 self._unbind(name)
@@ -101,11 +102,11 @@ class ManagedUsers:
 
     def _unbind(self, name: str) -> None:
         old = self.users.get(name)
-        if old is not None and self._fingerprints.get(old.fingerprint) == name:  # else it is another user's by now
+        if old is not None and self._fingerprints.get(old.fingerprint) == name:  # otherwise it is another user's by now
             del self._fingerprints[old.fingerprint]
 
     def lists(self, user: str | None) -> Lists | None:
-        """What the role of a user lets it do; None: it has none."""
+        """What a user's role permits; None: the user has no role."""
         known = self.users.get(user or "")
         if known is None or not known.role:
             return None
@@ -113,12 +114,13 @@ class ManagedUsers:
         return Lists() if role is None else Lists(role.publish, role.subscribe)
 
     def version(self, user: str) -> str:
-        """Changes with each change of the user: what was remembered of its passwords is void then."""
+        """A text that changes with each change of the user, so that what was remembered of the password becomes
+        void."""
         known = self.users.get(user)
         return "" if known is None else repr(known.changed)
 
     def refuses(self, user: str | None, client_id: str) -> str:
-        """Why a user is not let in, whatever has proved who it is; empty: nothing speaks against it."""
+        """Why a user is not let in, however the user was identified; empty: nothing speaks against it."""
         known = self.users.get(user or "")
         if known is None:
             return ""
@@ -127,11 +129,12 @@ class ManagedUsers:
         return "the user has another client identifier" if known.client_id not in {"", client_id} else ""
 
     def bound_to(self, fingerprint: str) -> str | None:
-        """The user whom a certificate is bound to."""
+        """The user that a certificate is bound to."""
         return self._fingerprints.get(fingerprint)
 
     def certified(self, name: str | None, fingerprint: str) -> str | None:
-        """The user of a certificate: who is bound to it, else whom it names, unless that one is bound to another."""
+        """The user of a certificate: the one it is bound to, otherwise the one it names, unless that one is bound to
+        another certificate."""
         bound = self.bound_to(fingerprint)
         if bound is not None:
             return bound
@@ -139,8 +142,8 @@ class ManagedUsers:
         return "" if known is not None and known.fingerprint else name
 
     def claimed(self, claim: User) -> User | None:
-        """A user as it is now, with the password that its token has set. None: the token does not count any more, as
-        the user is no more or has another secret by now, or has used it at another gateway."""
+        """A user as it is now, with the password that the token has set. None: the token no longer counts, because the
+        user is gone, has another token or password by now, or has used it at another gateway."""
         with self._changing:
             self._claims.pop(claim.name, None)
             now = self.users.get(claim.name)
@@ -149,7 +152,7 @@ class ManagedUsers:
         return now._replace(password=claim.password, token_ends=0.0)
 
     def as_claimed(self, stored: User) -> User:
-        """A user as it is stored, with the password that its token has set here and that is not stored yet."""
+        """A user as it is stored, with the password that the token has set here and that is not stored yet."""
         with self._changing:
             claim = self._claims.get(stored.name)
         if claim is None or claim.token != stored.token or not stored.token_ends:
@@ -159,7 +162,7 @@ class ManagedUsers:
     # -- logging in --
 
     def ask(self, who: Credentials) -> Answer:
-        """Takes as long for one that is not known as for a chosen password."""
+        """Verify a password; takes as long for an unknown user as for a chosen password."""
         user, password = self.users.get(who.username or ""), who.password or b""
         if user is None or not user.enabled:
             self._verify(_of_nobody(), password)
@@ -169,7 +172,8 @@ class ManagedUsers:
         return Login(user.name, self.name, 0.0) if user.token and self._claim(user, password) else None
 
     def _claim(self, user: User, password: bytes) -> bool:
-        """`TOKEN:PASSWORD` sets the password, once; the same again is let in, in case the first answer was lost."""
+        """Whether `TOKEN:PASSWORD` sets the password, which it does once. The same text is accepted again, in case the
+        first answer was lost."""
         token, colon, own = password.partition(b":")
         if not colon or len(own) < LEAST_OWN or not verify(user.token, token):
             return False
@@ -198,7 +202,7 @@ class ManagedUsers:
 
 
 def hashed(secret: bytes) -> str:
-    """A hash of a secret that nobody can guess, made by a machine: one round is enough."""
+    """The hash of a secret that a machine has made and nobody can guess, so that one round is enough."""
     salt = secrets.token_bytes(12)
     digest = hashlib.sha512(secret + salt).digest()
     return f"$6${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
@@ -210,7 +214,7 @@ def made_secret() -> str:
 
 
 def user_of(record: dict[str, Any]) -> User:
-    """A user as it is stored (TypeError, ValueError: it is none)."""
+    """A user from its record. Raises TypeError or ValueError if it is not one."""
     found = User(**record)
     for name, value in zip(User._fields, found, strict=True):
         wanted = _KINDS.get(name, str)
@@ -220,7 +224,7 @@ def user_of(record: dict[str, Any]) -> User:
 
 
 def role_of(record: dict[str, Any]) -> Role:
-    """A role as it is stored (TypeError, ValueError, KeyError: it is none)."""
+    """A role from its record. Raises TypeError, ValueError or KeyError if it is not one."""
     lists = record["publish"], record["subscribe"]
     if not isinstance(record["name"], str) or not all(
         isinstance(one, list) and all(isinstance(filter_, str) for filter_ in one) for one in lists

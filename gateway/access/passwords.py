@@ -1,7 +1,8 @@
 """Password files in the format of mosquitto_passwd, and the hashes in them.
 
 `user:$7$iterations$salt$hash` is PBKDF2-HMAC-SHA512 (mosquitto 2), `user:$6$salt$hash` a single salted SHA-512 (older
-ones), `user:$argon2id$...` what `mqgate passwd` writes. Verifying takes the same time whether the user exists or not.
+versions), `user:$argon2id$...` what `mqgate passwd` writes. Verifying takes the same time whether the user exists or
+not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gateway.errors import ConfigurationError, Finding
 
 ITERATIONS = 600_000
 NOBODY = "# nobody"
-"""What stands in a password file that has no users."""
+"""The line of a password file that has no users."""
 _ARGON = PasswordHasher()
 
 
@@ -37,8 +38,8 @@ def hash_password(password: bytes, *, pbkdf2: bool = False, iterations: int = IT
 
 
 class Hashes:
-    """The hashes of all users. A name that has none is verified against a dummy like the hash of some user, always the
-    same one: neither its time nor that of others tells that it is unknown."""
+    """The hashes of all users. An unknown name is verified against a dummy like the hash of some user, always the same
+    one, so that neither its time nor that of others reveals that it is unknown."""
 
     def __init__(self, stored: dict[str, str], secret: bytes) -> None:
         self._stored = stored
@@ -60,19 +61,21 @@ class Hashes:
 
 
 def verify(stored: str, password: bytes) -> bool:
-    """Whether the password belongs to the hash. An empty one is nobody's, as in mosquitto, whatever the hash."""
+    """Whether the password belongs to the hash. An empty password belongs to nobody, whatever the hash, as in
+    mosquitto."""
     if not password:
         return False
     return _verify_argon(stored, password) if stored.startswith("$argon2") else _verify_pbkdf2(stored, password)
 
 
 _DUMMIES: dict[str, str] = {}
-"""By the kind of hash. They are kept, as making one may take half a second, and a reload makes users anew."""
+"""Dummies by the kind of hash. They are kept, as making one may take half a second, and each reload builds the users
+anew."""
 _MOST_DUMMIES = 100
 
 
 def _dummy(stored: str) -> str:
-    """A hash that costs as much as this one and belongs to no password."""
+    """A hash that takes as long to verify as this one and belongs to no password."""
     kind = stored.rpartition("$")[0].rpartition("$")[0]  # without salt and hash
     if kind in _DUMMIES:
         return _DUMMIES[kind]
@@ -81,7 +84,7 @@ def _dummy(stored: str) -> str:
     if stored.startswith("$argon2"):
         try:
             dummy = PasswordHasher.from_parameters(extract_parameters(stored)).hash(secrets.token_bytes(16))
-        except (InvalidHashError, HashingError):  # it lets nobody in and costs nothing, as that of its user
+        except (InvalidHashError, HashingError):  # it lets nobody in and takes no time, like the hash of its user
             dummy = "$argon2"
     if len(_DUMMIES) >= _MOST_DUMMIES:
         _DUMMIES.clear()
@@ -113,16 +116,16 @@ def _verify_pbkdf2(stored: str, password: bytes) -> bool:
 
 
 class PasswordFile(NamedTuple):
-    """A password file as it was read."""
+    """A password file as read."""
 
     path: str
     users: dict[str, str]
     empty: bool
-    """Whether there was nothing in it, not even a comment."""
+    """Whether the file was empty, without even a comment."""
 
 
 def read_password_file(path: Path) -> PasswordFile:
-    """The hash of each user. ConfigurationError: every line that is neither an entry nor a comment."""
+    """The hash of each user. Raises ConfigurationError with every line that is neither an entry nor a comment."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -144,8 +147,9 @@ def read_password_file(path: Path) -> PasswordFile:
 
 
 def write_password_file(path: Path, users: dict[str, str]) -> None:
-    """Replace the file at once, readable by its owner alone; one that is there keeps owner and mode, as those who may
-    read it are seldom those who change it. Without users it says so: an empty file is one that was lost."""
+    """Replace the file in one step, readable by its owner only. A file that exists keeps owner and mode, as those who
+    may read it are seldom those who change it. Without users the file says so, because an empty file is taken for a
+    lost one."""
     before = path.stat() if path.exists() else None
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,5 +1,5 @@
-"""How long somebody is waited for who answers a question. What this process itself stood still in the meantime (it was
-stopped, or its machine gave it no time) is not counted: the answer may have come long ago and was not looked at.
+"""How long an answer is waited for. Time in which this process itself stood still (it was stopped, or its machine gave
+it no time) does not count: the answer may have arrived long ago and was not read.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 STEP = 0.25
-"""Seconds that are waited at a time. However long a step takes, no more of it is counted: what is beyond that this
-process has stood still."""
+"""How many seconds are waited at a time. However long a step takes, no more than this counts: for the rest, this
+process stood still."""
 
 Result = TypeVar("Result")
 
 
 class Patience:
-    """The seconds that are left for all of an answer, however it comes."""
+    """The seconds that are left for the whole of an answer, however it arrives."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
 
     def call(self, call: Callable[[float], Result], step: float = STEP) -> Result:
-        """What a call returns that is given so many seconds and can be repeated after a TimeoutError. TimeoutError: the
-        time is over."""
+        """The result of a call that is given a number of seconds, and is repeated after a TimeoutError. Raises
+        TimeoutError when no time is left."""
         while self.left > 0:
             seconds, begun = min(step, self.left), time.monotonic()
             try:

@@ -1,5 +1,5 @@
-"""The settings of identity and authority with the files they name, read together; ConfigurationError says what is
-wrong with one.
+"""The settings of identity and authority together with the files that they name. ConfigurationError says what is wrong
+with one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gateway.ports.counters import IdentityMethod
 from gateway.routing.acl import Acl, compile_acl
 
 Told = Callable[[IdentityMethod, str, str], None]
-"""(method, provider, why): told on any thread how a provider has answered; an empty `why`: well."""
+"""(method, provider, why): called on any thread when a provider has answered; an empty `why` is a success."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """What is in force."""
+    """The rules of access that are in force together."""
 
     tokens: Tokens
     methods: list[Method]
-    """What is asked about user and password, in order."""
+    """The methods that are asked about user and password, in order."""
     acl: Acl
     anonymous_on: dict[str, bool]
     certificates: bool
@@ -53,7 +53,8 @@ class Policy:
         self.gives = self.tokens.give or self.managed or any(one.name == "webhook" for one in self.methods)
 
     def emptied(self, before: Policy) -> Finding | None:
-        """What is wrong with a password file that is empty now, and had users when it was read for `before`."""
+        """What is wrong with a password file that is empty now and had users when it was read for `before`; None:
+        nothing."""
         now, users = self.password_file, len(before.password_file.users)
         if not now.empty or not users or now.path != before.password_file.path:
             return None
@@ -61,7 +62,7 @@ class Policy:
 
     @property
     def checked(self) -> bool:
-        """Whether there is anything to check a user's password or token with."""
+        """Whether there is anything to check a user's password or token against."""
         return bool(self.methods or self.tokens)
 
     @property
@@ -73,11 +74,11 @@ class Policy:
 
     @property
     def by_client(self) -> bool:
-        """Whether an answer may depend on the client identifier."""
+        """Whether an answer may depend on the client."""
         return any(one.by_client for one in self.methods)
 
     def close(self) -> None:
-        """It is in force no more."""
+        """The policy is no longer in force: close its methods."""
         for one in self.methods:
             one.close()
 
@@ -86,8 +87,8 @@ def policy_of(
     settings: Settings, reached: dict[str, str], secret: bytes, issuers: Issuers | None, told: Told,
     managed: ManagedUsers | None = None, before: Users | None = None,
 ) -> Policy:  # fmt: skip
-    """The settings with their files as they are now (ConfigurationError). `reached`: where each listener is bound;
-    `before`: the users that there were."""
+    """The settings with their files as they are now. `reached`: where each listener is bound; `before`: the users of
+    SCRAM so far. Raises ConfigurationError."""
     security = settings.security
     listeners = [
         one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
@@ -150,7 +151,7 @@ def _webhook(settings: Settings, told: Told) -> Method:
 
 
 def _secret(file: str) -> str:
-    """What a file holds in its first line."""
+    """The first line of a file. Raises ConfigurationError."""
     secret = _first_line(file).decode(errors="replace")
     if not secret:
         raise ConfigurationError([Finding(file, 1, 1, "the password is empty", "write one into the file")])
@@ -158,7 +159,7 @@ def _secret(file: str) -> str:
 
 
 def plain_users(settings: Settings) -> dict[str, bytes]:
-    """User and password of the settings and the files they name (ConfigurationError)."""
+    """Users and passwords in the settings and the files they name. Raises ConfigurationError."""
     found = {
         name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
         for name, one in settings.security.users.items()
@@ -184,18 +185,19 @@ def _first_line(name: str) -> bytes:
 
 
 def acl_of(settings: Settings) -> Acl:
-    """The access list of the settings, or of the file they name (ConfigurationError)."""
+    """The access list in the settings or in the file they name. Raises ConfigurationError."""
     return compile_acl(load_acl(settings), partly=settings.security.wide_subscriptions == "filter")
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:
-    """The operator's own check, if there is one (ConfigurationError). Its module may lie beside the settings."""
+    """The operator's own function, if there is one. Its module may be next to the settings. Raises
+    ConfigurationError."""
     name = settings.security.authenticator
     if name is None:
         return None
     beside = str(Path(settings.source).resolve().parent if settings.source else Path.cwd())
     if beside not in sys.path:
-        sys.path.append(beside)  # last, so that it takes nothing's place
+        sys.path.append(beside)  # last, so that it hides no other module
     module, _, function = name.partition(":")
     try:
         found: Authenticator = getattr(importlib.import_module(module), function)

@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677) as an authentication method of MQTT 5 AUTH. The server's side; no I/O.
 
-Users whose plain password is known (settings with a password file each) can use it; hashes of mosquitto_passwd cannot
-be turned into SCRAM keys. The salt of a name is made from a secret, whether there is such a user or not: it is the same
-at each attempt and after each restart, and tells nothing.
+It is for users whose plain password is known (settings with a password file each): hashes of mosquitto_passwd cannot be
+turned into SCRAM keys. The salt of a name is made from a secret, whether the user exists or not: it is the same at each
+attempt and after each restart, and reveals nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 METHOD = "SCRAM-SHA-256"
 ITERATIONS = 4096
 MAX_FIRST = 256
-"""Bytes of a client's first message: name and nonce. An exchange keeps less than 1 KiB until its proof has come."""
+"""The most bytes of a client's first message, which has name and nonce. An exchange keeps less than 1 KiB until its
+proof arrives."""
 
 
 class Keys(NamedTuple):
@@ -43,11 +44,11 @@ def keys_of(password: bytes, salt: bytes) -> Keys:
 
 
 class Users:
-    """The keys of all users, and what stands for those of a name that has none."""
+    """The keys of all users, and what stands for those of an unknown name."""
 
     def __init__(self, passwords: dict[str, bytes], secret: bytes, before: Users | None = None) -> None:
-        """`before`: those of the same secret that there were. The keys of a password take milliseconds, and are made
-        where everybody waits: so only those of passwords that have changed are."""
+        """`before`: the users so far, with the same secret. Making the keys of a password takes milliseconds in which
+        everybody waits, so only those of changed passwords are made."""
         known = {} if before is None else before.made
         self.made: dict[tuple[str, bytes], list[Keys]] = {}
         """Keys by name and digest of the password."""
@@ -66,15 +67,15 @@ class Users:
         return user in self._keys
 
     def keys(self, user: str) -> list[Keys]:
-        """Keys for a name, one for each form of its password, all with the same salt; those of an unknown one fit no
-        proof."""
+        """The keys of a name, one for each form of its password, all with the same salt; those of an unknown name fit
+        no proof."""
         salt = salt_of(self._secret, user)
         return self._keys.get(user) or [Keys(salt, ITERATIONS, self._nobody, self._nobody)]
 
 
 def _forms(password: bytes) -> list[bytes]:
-    """A password as a client hashes it: prepared by SASLprep (RFC 5802, 2.2), or as it is, as many clients do. What
-    SASLprep prohibits is not asked: a client that prepares sends no such password."""
+    """The forms in which clients hash a password: prepared by SASLprep (RFC 5802, 2.2), or as it is, as many clients
+    do. What SASLprep prohibits is not checked: a client that prepares its password does not send one with it."""
     try:
         text = password.decode()
     except UnicodeDecodeError:
@@ -86,7 +87,7 @@ def _forms(password: bytes) -> list[bytes]:
 
 
 class ScramError(ValueError):
-    """The client's message is not what the exchange expects, or its proof is wrong."""
+    """Raised if the client's message is not what the exchange expects, or if its proof is wrong."""
 
 
 class Exchange:
@@ -102,14 +103,17 @@ class Exchange:
         self.user = ""
 
     def challenge(self, users: Users, message: bytes, nonce: str) -> bytes:
-        """The server's first message, for the client's first. An unknown user gets a challenge like any other."""
+        """The server's first message, in answer to the client's. An unknown user gets a challenge like any other.
+        Raises ScramError."""
         if len(message) > MAX_FIRST:
             raise ScramError(f"the first message has more than {MAX_FIRST} bytes")
         header, _, bare = message.partition(b",,")
         if not message:
             raise ScramError("the first message is missing: CONNECT carries it as Authentication Data")
         if header not in {b"n", b"y"}:
-            raise ScramError("channel binding and authorisation identities are not offered: it begins with n,,")
+            raise ScramError(
+                "channel binding and authorisation identities are not offered: begin the first message with n,,"
+            )
         fields = _fields(bare)
         if not fields.get("n") or not fields.get("r") or "m" in fields:
             raise ScramError("the first message needs n= and r=")
@@ -122,8 +126,8 @@ class Exchange:
         return challenge
 
     def finish(self, users: Users, message: bytes) -> bytes:
-        """The server's last message; ScramError when the proof is wrong. `users`: as they are now, whatever they were
-        at the challenge."""
+        """The server's last message. `users` are those of now, whatever they were at the challenge. Raises ScramError
+        if the proof is wrong."""
         without, comma, proof_text = message.rpartition(b",p=")
         ours = _fields(self._signed[self._signed.rindex(b",r=") + 1 :])
         fields = _fields(without)

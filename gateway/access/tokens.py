@@ -1,5 +1,5 @@
-"""JSON Web Tokens: which are believed, and what they say about their bearer. RS, PS, ES and EdDSA signatures by the
-keys of their issuer (`key_sets`); what else a token may say about keys is not read.
+"""JSON Web Tokens: which are accepted, and what they say about their bearers. Signatures are RS, PS, ES and EdDSA, by
+the keys of the issuer (`key_sets`); whatever else a token says about keys is not read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gateway.ports.batch import Scheduler
 from gateway.routing.acl import Lists
 
 MAX_TOKEN = 16_384
-"""Bytes of a token: what is in it is read before its signature is."""
-_MALFORMED = "its claims have not the form of RFC 7519: `exp`, `nbf` and `iat` are numbers, `jti` is text"
+"""The most bytes of a token, as its content is read before its signature."""
+_MALFORMED = "its claims do not have the form of RFC 7519: `exp`, `nbf` and `iat` are numbers, `jti` is text"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -30,30 +30,30 @@ class Claimed(NamedTuple):
 
     user: str
     expires: float
-    """Until when it is believed: its `exp`, and the tolerated difference of clocks."""
+    """Until when it is accepted: its `exp` plus the tolerated difference of clocks."""
     client_id: str | None = None
     topics: Lists | None = None
 
 
 class NotBelieved(NamedTuple):
-    """Why a token proves nothing, as may be said to its bearer."""
+    """Why a token proves nothing, in words that its bearer may read."""
 
     why: str
     found: Found = "none"
-    """`unavailable` and `busy`: it could be another time."""
+    """With `unavailable` and `busy` it may be accepted at another time."""
 
 
 Answered = Callable[[Claimed | NotBelieved], None]
 
 
 class Issuer:
-    """One issuer with its keys."""
+    """An issuer with its keys."""
 
     def __init__(self, settings: Jwt, keys: FixedKeys | FetchedKeys) -> None:
         self.settings, self.keys = settings, keys
 
     def check(self, token: bytes, answered: Answered) -> None:
-        """What a token proves; now, or when keys have been fetched for it."""
+        """Have `answered` called with what a token proves, now or when keys have been fetched for it."""
         key_id = _key_id(token)
         found, keys = self.keys.find(key_id, lambda: answered(self._checked(token, *self.keys.find(key_id, None))))
         if found != "wait":
@@ -61,7 +61,7 @@ class Issuer:
 
     def _checked(self, token: bytes, found: Found, keys: list[Key]) -> Claimed | NotBelieved:
         if found == "unavailable":
-            return NotBelieved("the keys of its issuer cannot be had now: try again later", found)
+            return NotBelieved("the keys of its issuer are not available now: try again later", found)
         if found == "busy":
             return NotBelieved("too many tokens wait for keys: try again later", found)
         why = "it is not signed with a key of its issuer"
@@ -73,12 +73,12 @@ class Issuer:
         return NotBelieved(why)
 
     def _decode(self, token: bytes, key: Key) -> dict[str, Any] | str:
-        """Its claims; or why they do not hold, empty where the signature is not of this key."""
+        """Its claims; or why they do not hold, which is empty if the signature is not by this key."""
         import jwt
 
         settings = self.settings
         try:
-            # Which claim is the user, and that it is text, is looked at behind it.
+            # Whether the claim of the user is there, and is text, is checked afterwards.
             claims: dict[str, Any] = jwt.decode(
                 token, key.public, algorithms=key.algorithms, audience=settings.audience, issuer=settings.issuer,
                 leeway=settings.leeway,
@@ -88,7 +88,7 @@ class Issuer:
             return f"it lacks the claim `{error.claim}`"
         except tuple(_reasons()) as error:
             return next(text for kind, text in _reasons().items() if isinstance(error, kind))
-        except (jwt.PyJWTError, TypeError, ValueError, OverflowError, RecursionError):  # an `exp` without end, too
+        except (jwt.PyJWTError, TypeError, ValueError, OverflowError, RecursionError):  # also an infinite `exp`
             return _MALFORMED if _is_signed(token, key) else ""
         return claims
 
@@ -103,12 +103,12 @@ class Issuer:
         try:
             topics = _topics(settings, claims)
         except NoLists as error:
-            return NotBelieved(f"its topics are none: {error}")
+            return NotBelieved(f"its topics cannot be used: {error}")
         return Claimed(user, float(str(claims.get("exp", 0))) + settings.leeway, client_id, topics)
 
 
 def _is_signed(token: bytes, key: Key) -> bool:
-    """Whether its signature is of this key, whatever it says."""
+    """Whether the signature is by this key, whatever the token says."""
     import jwt
 
     try:
@@ -119,8 +119,8 @@ def _is_signed(token: bytes, key: Key) -> bool:
 
 
 def _topics(settings: Jwt, claims: Mapping[str, Any]) -> Lists | None:
-    """What the bearer may publish and subscribe, if that is for the token to say. NoLists: it says it in no way that
-    could be understood."""
+    """What the bearer may publish and subscribe, if the token decides about that. Raises NoLists if it cannot be
+    understood."""
     if settings.topics_claim is not None:
         said = _value(claims, settings.topics_claim)
         return Lists() if said is None else lists_of(said)
@@ -130,7 +130,7 @@ def _topics(settings: Jwt, claims: Mapping[str, Any]) -> Lists | None:
 
 
 def _made(filters: list[str], claims: Mapping[str, Any]) -> tuple[str, ...]:
-    """The filters with claims in them. A claim is a part of a level and no more."""
+    """The filters with claims filled in, each of which may only be a part of a level."""
     made = []
     for one in filters:
         names = set(_PLACEHOLDER.findall(one)) - {"client", "user"}
@@ -141,7 +141,7 @@ def _made(filters: list[str], claims: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _reasons() -> Mapping[type[Exception], str]:
-    """What can be wrong with a token that is signed as it should be."""
+    """What can be wrong with a token whose signature is right."""
     import jwt
 
     return {
@@ -153,7 +153,7 @@ def _reasons() -> Mapping[type[Exception], str]:
 
 
 class Tokens:
-    """The issuers whose tokens are believed."""
+    """The issuers whose tokens are accepted."""
 
     def __init__(self, issuers: list[Issuer]) -> None:
         self._issuers = issuers
@@ -171,22 +171,23 @@ class Tokens:
 
         try:
             jwt.get_unverified_header(password)
-        except (jwt.PyJWTError, RecursionError):  # brackets within brackets
+        except (jwt.PyJWTError, RecursionError):  # too many nested brackets
             return False
         return True
 
     def check(self, token: bytes, answered: Answered) -> None:
-        """What a token proves. With several issuers it is for the keys of the one that it names."""
+        """Have `answered` called with what a token proves. With several issuers, the keys of the one that it names
+        count."""
         issuer = self._issuers[0] if len(self._issuers) == 1 else self._named(token)
         if not self.is_token(token):
-            answered(NotBelieved("it is no token"))
+            answered(NotBelieved("it is not a token"))
         elif issuer is None:
             answered(NotBelieved("it is of another issuer"))
         else:
             issuer.check(token, answered)
 
     def _named(self, token: bytes) -> Issuer | None:
-        """The issuer that a token says it is of; its signature and its issuer are checked with that one's settings."""
+        """The issuer that a token names; signature and issuer are then checked with that one's settings."""
         try:
             body = token.split(b".")[1]
             claims = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))
@@ -201,36 +202,36 @@ class Tokens:
         return any(one.settings.topics or one.settings.topics_claim for one in self._issuers)
 
     def start(self) -> None:
-        """Fetch the keys that are to be fetched."""
+        """Fetch the keys that come from URLs."""
         for one in self.fetched():
             one.start()
 
     def close_others(self, others: Tokens) -> None:
-        """Fetch no more for issuers that `others` has not."""
+        """Stop fetching for issuers that `others` does not have."""
         kept = set(map(id, others.fetched()))
         for one in self.fetched():
             if id(one) not in kept:
                 one.close()
 
     def fetched(self) -> list[FetchedKeys]:
-        """The keys that come from elsewhere."""
+        """The keys that come from URLs."""
         return [one.keys for one in self._issuers if isinstance(one.keys, FetchedKeys)]
 
     @property
     def keys_age(self) -> float | None:
-        """Seconds since the keys that were fetched longest ago were; None: none were."""
+        """The age, in seconds, of the oldest fetched keys; None: none were fetched."""
         return max((age for one in self.fetched() if (age := one.age) is not None), default=None)
 
 
 class Issuers:
-    """Makes them from settings. Keys that were fetched stay over a reload that does not change their issuer."""
+    """Makes issuers from settings. Fetched keys outlast a reload that does not change their issuer."""
 
     def __init__(self, scheduler: Scheduler, told: Told) -> None:
         self._scheduler, self._told = scheduler, told
         self._known: dict[str, FetchedKeys] = {}
 
     def of(self, settings: Settings) -> Tokens:
-        """ConfigurationError: a file of keys cannot be used."""
+        """The issuers in these settings. Raises ConfigurationError if a file of keys cannot be used."""
         known, issuers = {}, []
         for key, one in settings.security.issuers:
             if one.jwks_file is not None:
@@ -245,31 +246,31 @@ class Issuers:
         return Tokens(issuers)
 
     def keep(self, tokens: Tokens) -> None:
-        """Forget those that are not among these."""
+        """Forget the keys of issuers that are not among these."""
         kept = set(map(id, tokens.fetched()))
         self._known = {same: one for same, one in self._known.items() if id(one) in kept}
 
 
 def keys_of_file(path: Path) -> Keys:
-    """The keys in a file (ConfigurationError)."""
+    """The keys in a file. Raises ConfigurationError."""
     try:
         return keys_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        what = str(error) if isinstance(error, NoKeySet | OSError) else f"no JSON: {error}"
+        what = str(error) if isinstance(error, NoKeySet | OSError) else f"not JSON: {error}"
         fix = "give a JSON Web Key Set with public keys"
-        raise ConfigurationError([Finding(str(path), 1, 1, f"no key set: {what}", fix)]) from error
+        raise ConfigurationError([Finding(str(path), 1, 1, f"not a key set: {what}", fix)]) from error
 
 
 def _key_id(token: bytes) -> object:
-    """The identifier of the key that a token is signed with, as it says. It is looked up among those that are known,
-    and nowhere else; other headers about keys (`jku`, `jwk`, `x5u`) are not read at all."""
+    """The identifier of the key with which a token says it is signed. It is looked up among known keys and nowhere
+    else; other headers about keys (`jku`, `jwk`, `x5u`) are not read at all."""
     import jwt
 
     return jwt.get_unverified_header(token).get("kid")
 
 
 def filled(template: str, claims: Mapping[str, Any]) -> str | None:
-    """A name of a claim, or a template of claims, with what they are; None where one of them is no name."""
+    """The value of a claim, or a template with its claims filled in; None if one of them is not a name."""
     if "{" not in template:
         return _name(claims, template)
     values = {name: _name(claims, name) for name in _PLACEHOLDER.findall(template)}
@@ -279,13 +280,13 @@ def filled(template: str, claims: Mapping[str, Any]) -> str | None:
 
 
 def _name(claims: Mapping[str, Any], name: str) -> str | None:
-    """The text of a claim; one within claims is reached by dots."""
+    """The text of a claim; one within claims is reached with dots. None: it is not a name."""
     value = _value(claims, name)
     return value if _is_name(value) else None
 
 
 def _value(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim, or one within claims."""
+    """The value of a claim, or of one within claims."""
     value: Any = claims
     for step in [name] if name in claims else name.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -293,5 +294,6 @@ def _value(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _is_name(user: object) -> TypeGuard[str]:
-    """Whether a claim can name a user: some text, in which half of a surrogate pair is no character."""
+    """Whether a claim can name a user: text that is not empty and has no control characters and no half of a surrogate
+    pair."""
     return isinstance(user, str) and user != "" and not any("\ud800" <= one <= "\udfff" or one < " " for one in user)

@@ -1,5 +1,6 @@
-"""Threads for calls that may wait for others: for a directory, a web service, a name server. They do not keep the
-process when it ends, as those of `concurrent.futures` do: a name server that hangs kept it until it was killed.
+"""Threads for calls that may wait for others: a directory, a web service, a name server. Unlike those of
+`concurrent.futures` they do not delay the end of the process: a name server that hangs would delay it until it is
+killed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Call = Callable[[], None]
 
 
 class WaitingThreads:
-    """At most so many, each started when all others are busy. Calls belong to one thread."""
+    """A limited number of threads, each started when all others are busy. Calls of its methods belong to one thread."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -22,14 +23,14 @@ class WaitingThreads:
         self._started = 0
 
     def submit(self, call: Call) -> None:
-        """Have it called on a thread; it raises nothing."""
+        """Have `call`, which must not raise, called on a thread."""
         self._calls.put(call)
         if self._started < self._most and not self._idle.acquire(blocking=False):
             self._started += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
 
     def close(self) -> None:
-        """Nothing is begun any more; what is under way is not waited for."""
+        """Begin nothing any more; what is under way is not waited for."""
         while not self._calls.empty():
             self._calls.get()
         for _ in range(self._started):

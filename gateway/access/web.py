@@ -1,9 +1,9 @@
-"""A request to a provider of identities over HTTP, on a thread: bounded in time and size, to the addresses that are
-allowed, without proxies, cookies and, unless they are wanted, redirects.
+"""A request to a provider of identities over HTTP, on a thread: bounded in time and size, to allowed addresses only,
+without proxies, cookies and, unless they are wanted, redirects.
 
-The name is resolved once and the connection goes to an address that was looked at, so that no second answer of a name
-server leads elsewhere. Time is bounded as a whole: a provider that sends a byte now and then is as slow as one that
-sends none.
+The name is resolved once, and the connection goes to an address that was checked, so that a second answer of a name
+server cannot lead elsewhere. Time is bounded as a whole: a provider that sends a byte now and then is as slow as one
+that sends none.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from gateway.config.identity import is_loopback
 from gateway.version import VERSION
 
 MAX_ANSWER, _HEAD = 1 << 18, 1 << 16
-"""Bytes of an answer, and of what stands before and between its parts."""
+"""The most bytes of an answer's body, and of what comes before it and between its parts."""
 MAX_REDIRECTS = 3
 _REDIRECTS = {301, 302, 303, 307, 308}
 _AGENT = f"mqgate/{VERSION}"
 
 
 class Unanswered(Exception):
-    """There is no answer that can be used; the text says why, and what to do about it."""
+    """There is no usable answer; the text says why, and what to do about it."""
 
 
 @dataclass(slots=True, frozen=True)
 class Manner:
-    """How providers are asked."""
+    """How a provider is asked."""
 
     timeout: float
     ca: str | None = None
@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 
 
 class _Incoming(io.RawIOBase):
-    """What a socket receives, for a time and up to a number of bytes."""
+    """What a socket receives, bounded in time and bytes."""
 
     def __init__(self, connection: socket.socket, patience: Patience, room: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if self._room <= 0:  # also by what is no body: lines before it, marks of chunks
+        if self._room <= 0:  # counts what is not the body too: lines before it, marks of chunks
             raise ValueError("it sends more than an answer may have")
 
         def received(seconds: float) -> int:
@@ -79,21 +79,22 @@ class _Incoming(io.RawIOBase):
 
 
 class _Readable:
-    """A socket as `HTTPResponse` wants it."""
+    """A socket in the form that `HTTPResponse` wants."""
 
     def __init__(self, connection: socket.socket, patience: Patience, room: int) -> None:
         self._incoming = _Incoming(connection, patience, room)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """The bytes that come."""
+        """The bytes that arrive."""
         return io.BufferedReader(self._incoming)
 
 
 def ask(
     url: str, manner: Manner, origin: str = "", body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> Answer:
-    """The JSON document at `url`; with `body` it is sent there. Blocks: for threads only. Unanswered: why not.
-    `origin`: the address in the settings that led here; only if it is loopback itself may it lead to loopback."""
+    """The JSON document at `url`; `body` is sent there, if given. `origin`: the address in the settings that led here;
+    only if that is loopback itself may it lead to loopback. Blocks, so it is called on threads only. Raises
+    Unanswered."""
     patience = Patience(manner.timeout)
     try:
         first = urlsplit(origin or url)
@@ -136,7 +137,7 @@ def _exchange(
     place: SplitResult, first: SplitResult, manner: Manner, patience: Patience,
     body: bytes | None, headers: dict[str, str],
 ) -> tuple[HTTPResponse, bytes]:  # fmt: skip
-    """One request and its whole answer."""
+    """Make one request; returns the response and its body."""
     with _connected(place, first, manner, patience) as connection:
         connection.settimeout(max(STEP, patience.left))
         connection.sendall(_request(place, body, headers))
@@ -165,7 +166,7 @@ def _request(place: SplitResult, body: bytes | None, headers: dict[str, str]) ->
 
 
 def _connected(place: SplitResult, first: SplitResult, manner: Manner, patience: Patience) -> socket.socket:
-    """A connection to an address of the place that is allowed; TLS where it says so."""
+    """A connection to an allowed address of the place, with TLS if its scheme says so."""
     host, secure = place.hostname or "", place.scheme == "https"
     loopback = is_loopback(host) and is_loopback(first.hostname or "")
     if place.scheme not in {"http", "https"} or not (secure or loopback):
@@ -188,7 +189,7 @@ def _connected(place: SplitResult, first: SplitResult, manner: Manner, patience:
 
 
 def shaken(secure: ssl.SSLSocket, patience: Patience) -> ssl.SSLSocket:
-    """A connection after its handshake."""
+    """The connection after its handshake."""
 
     def handshake(seconds: float) -> None:
         secure.settimeout(seconds)
@@ -199,7 +200,8 @@ def shaken(secure: ssl.SSLSocket, patience: Patience) -> ssl.SSLSocket:
 
 
 def _first_that_answers(addresses: list[Any], patience: Patience) -> socket.socket:
-    """Each has its part of the time that is left: a machine often has an IPv6 address that leads nowhere."""
+    """A connection to the first address that answers. Each has its share of the time that is left, because a machine
+    often has an IPv6 address that leads nowhere."""
     error: OSError = ConnectionError("no address")
     for tried, address in enumerate(addresses):
         part = patience.left / (len(addresses) - tried)
@@ -214,7 +216,7 @@ def _first_that_answers(addresses: list[Any], patience: Patience) -> socket.sock
 
 
 def _connect(address: Any, patience: Patience) -> socket.socket:
-    """In steps, as an answer is waited for: what this process stands still in one of them is not counted."""
+    """Connect in steps, like waiting for an answer: time in which this process stands still does not count."""
     connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
     try:
         connection.settimeout(0)
@@ -245,9 +247,9 @@ def _is_allowed(address: str, manner: Manner, *, loopback: bool) -> bool:
 
 
 def shown(url: str) -> str:
-    """An address as it may be logged: without user, password and query, and not longer than a line."""
+    """An address as it may be logged: without user, password and query, and no longer than a line."""
     try:
         place = urlsplit(url)
     except ValueError:
-        return "an address that is none"
+        return "an invalid address"
     return f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"[:200]

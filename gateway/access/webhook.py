@@ -1,7 +1,7 @@
-"""Users that a service of the operator knows, asked over HTTP. Blocks: for threads.
+"""Users that a service of the operator knows, asked over HTTP. Blocks, so it is used on threads.
 
-Questions that come together go in one request: while requests are under way those that come form the next one. When the
-service does not answer as it should nobody is kept waiting for it for some time.
+Questions that come together go in one request: those that come while requests are under way form the next one. If the
+service does not answer as it should, nobody waits for it for some time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gateway.config.identity import Webhook
 from gateway.config.security import MethodName
 
 REQUESTS = 2
-"""Under way at a time."""
+"""How many requests may be under way at a time."""
 MAX_QUESTIONS = 50
-"""In one request."""
+"""How many questions may be in one request."""
 GATHERING, MOST_GATHERING = 0.125, 0.02
-"""The part of the last request's time for which those are waited for that come together, and the most, in seconds: the
-devices that the last answer let through make room for as many, and the first of these should not go alone."""
+"""How long a batch waits for more questions: a share of the last request's time, and the most seconds. The devices that
+the last answer let through make room for as many others, and the first of these should not go alone."""
 REST_SECONDS = 2.0
 MAX_NAME = 1024
 _NOT_NOW = "the service that knows users does not answer now: try again later"
 
 
 class _Batch:
-    """Questions that go together, and what was answered."""
+    """Questions that go together, and their answers."""
 
     def __init__(self) -> None:
         self.questions: list[Credentials] = []
@@ -41,7 +41,7 @@ class _Batch:
         self.done = threading.Event()
 
     def wait(self, seconds: float) -> None:
-        """For the answers. In steps: what this process stands still in one of them is not counted."""
+        """Wait for the answers, in steps: time in which this process stands still in one of them does not count."""
         while seconds > 0 and not self.done.wait(STEP):
             seconds -= STEP
 
@@ -57,7 +57,7 @@ class Asked:
         self, settings: Webhook, ca: str | None, token: str | None, told: Callable[[str, str], None]
     ) -> None:  # fmt: skip
         self._settings, self._told = settings, told
-        self._shown = shown(settings.url)  # a secret may stand behind its `?`
+        self._shown = shown(settings.url)  # a secret may follow its `?`
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._manner = Manner(settings.timeout, ca, settings.private_addresses)
         self._lock = threading.Lock()
@@ -65,10 +65,10 @@ class Asked:
         self._under_way = threading.BoundedSemaphore(REQUESTS)
         self._rests_until = 0.0
         self._took = 0.0
-        """By the last request."""
+        """The seconds that the last request took."""
 
     def ask(self, who: Credentials) -> Answer:
-        """Who the service says that this is."""
+        """Who the service says this is."""
         if time.monotonic() < self._rests_until:
             return self._unanswered(who)
         with self._lock:
@@ -85,7 +85,7 @@ class Asked:
         return batch.answers[place] if batch.answers else self._unanswered(who)
 
     def _send(self, batch: _Batch) -> None:
-        """When its turn has come. What has joined until then goes with it."""
+        """Send a batch when its turn has come, with what has joined it until then."""
         try:
             with self._under_way:
                 if len(batch.questions) < MAX_QUESTIONS:
@@ -118,7 +118,7 @@ class Asked:
         self._told(self._shown, f"webhook: {why}" if why else "")
 
     def _said(self, questions: list[Credentials]) -> list[Any]:
-        """An entry for each question (Unanswered)."""
+        """The entries of the answer, one for each question. Raises Unanswered."""
         url = self._settings.url
         question = {"version": 1, "logins": [_question(one) for one in questions]}
         answer = ask(url, self._manner, body=json.dumps(question).encode(), headers=self._headers)
@@ -128,21 +128,23 @@ class Asked:
         return said
 
     def _login(self, said: Any) -> Answer:
-        """One entry of an answer. NoLists: it is none that could be understood, and lets nobody in."""
+        """The login in an entry of an answer; None: the entry refuses. Raises NoLists if the entry cannot be
+        understood, which lets nobody in."""
         if not isinstance(said, dict) or not isinstance(said.get("allow"), bool):
             raise NoLists("an entry of `logins` has no `allow` that is true or false")
         if not said["allow"]:
             return None
         user, client_id = said.get("user"), said.get("client_id")
         if not _is_name(user) or not (client_id is None or _is_name(client_id)):
-            raise NoLists("an entry of `logins` that allows has no `user`, or one that is no name")
+            raise NoLists("an entry of `logins` that allows has no `user`, or one that is not a name")
         ends, lasts = _number(said, "ends"), _number(said, "lasts")
         topics = None if said.get("topics") is None else lists_of(said["topics"])
         lasts = self._settings.cache if lasts is None else min(lasts, self._settings.cache)
         return Login(str(user), self.name, lasts, client_id, ends or 0.0, topics)
 
     def _unanswered(self, who: Credentials) -> NotNow:
-        """Open: who gives a name is let in by it if no other method can say more of him."""
+        """What is answered while the service does not answer. With `fail: open`, whoever gives a name is let in under
+        it if no other method accepts."""
         if self._settings.fail == "open" and _is_name(who.username):
             return NotNow(_NOT_NOW, Login(str(who.username), self.name, REST_SECONDS))
         return NotNow(_NOT_NOW)
@@ -171,5 +173,5 @@ def _number(said: dict[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise NoLists(f"`{name}` is no number of seconds")
+        raise NoLists(f"`{name}` is not a number of seconds")
     return float(value)

@@ -81,7 +81,7 @@ def test_a_token_says_what_its_bearer_may_do(said: object, lists: Lists) -> None
 def test_a_token_whose_topics_are_none_is_refused(said: object) -> None:
     found = answer(of(Jwt(jwks_file="keys.json", topics_claim="topics")), made(without="aud", topics=said))
     assert isinstance(found, NotBelieved)
-    assert found.why.startswith("its topics are none: ")
+    assert found.why.startswith("its topics cannot be used: ")
 
 
 def test_topics_are_made_of_claims(tokens: Tokens) -> None:
