@@ -1,1 +1,1 @@
-"""Publications to MQ messages and back: pure translation."""
+"""Turns publications into MQ messages and back: pure translation."""

@@ -1,4 +1,5 @@
-"""Puts a message together: what depends on the origin alone is computed once, what a template needs is added to each.
+"""Puts a message together: what depends on the origin alone is computed once, and what a template needs is added to
+each message.
 
 The MQRFH2 is cut in two around its `usr` folder, the only one whose content rules decide, so that a message with
 evaluated properties costs one folder and not a whole header.
@@ -43,7 +44,7 @@ _FIXED = rfh2.FIXED_LENGTH
 
 
 class _NoTails(dict[int, bytes]):
-    """For messages without an `mqtt` folder: nothing depends on the packet identifier."""
+    """The tails of messages without an `mqtt` folder: nothing depends on the packet identifier."""
 
     close, width = b"", 0
 
@@ -63,10 +64,10 @@ class Destination(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A message's head but for the `usr` folder."""
+    """A message's head except for the `usr` folder."""
 
     before: bytes
-    """The descriptor and the first of the MQRFH2, up to StrucLength."""
+    """The descriptor and the beginning of the MQRFH2, up to StrucLength."""
     length: int
     """StrucLength without a `usr` folder; 0: without one there is no MQRFH2 at all."""
     fixed: bytes
@@ -76,16 +77,16 @@ class Frame(NamedTuple):
     """The descriptor of a message without MQRFH2."""
 
     def head(self, usr: bytes) -> bytes:
-        """With the content of the `usr` folder (elements, or nothing)."""
+        """The head with this content of the `usr` folder (elements, or nothing)."""
         return head_around(self.before, self.length, self.fixed, self.after, self.alone, usr)
 
     def described(self, md: Described) -> Frame:
-        """The frame with another descriptor."""
+        """The same frame with another descriptor."""
         return self._replace(before=md.before_rfh2() + self.before[-8:], alone=md.alone())
 
 
 def head_around(before: bytes, length: int, fixed: bytes, after: bytes, alone: bytes, usr: bytes) -> bytes:
-    """The head of a frame (see there) with this content of the `usr` folder."""
+    """The head of a frame (see `Frame`) with this content of the `usr` folder."""
     if usr:
         size = 11 + len(usr)  # with <usr> and </usr>
         blanks = -size & 3
@@ -110,7 +111,7 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class Recipe:
-    """A rule applied to an origin. `None` and property rules are what each message decides."""
+    """A rule applied to an origin. Where `destination` is None or `usr` has a property rule, each message decides."""
 
     rule: InboundRule
     qos: int
@@ -128,7 +129,7 @@ class Recipe:
         return self.destination is None or self.evaluates_md or not all(isinstance(part, str) for part in self.usr)
 
     def make(self, scope: Scope) -> Made:
-        """The message for these values."""
+        """The message for these values. Raises Refused."""
         try:
             destination = self.destination or destination_of(self.rule, scope)
             md, frame = self.md, self.frame
@@ -142,12 +143,13 @@ class Recipe:
 
 
 def cannot_be_written(error: Exception) -> Refused:
-    """The refusal of a value that a folder or a name cannot hold: a 100-digit number, half of a surrogate pair."""
+    """The refusal of a value that a folder or a name cannot hold, such as a 100-digit number or half of a surrogate
+    pair."""
     return Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID)
 
 
 def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -> Recipe:
-    """The recipe of a rule for an origin; `scope` answers for what the origin alone decides."""
+    """The recipe of a rule for an origin; `scope` returns the values that the origin alone decides."""
     rule = match.rule
     request = request_of(rule, origin.client_id, properties)
     users = user_properties(properties) if rule.spec.user_properties else []
@@ -170,7 +172,7 @@ def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -
 
 
 def plain(match: Match, origin: Origin, properties: Properties) -> Made:
-    """The message without what the rule's templates add: what a dead letter carries."""
+    """The message without what the rule's templates add, which is what a dead letter carries."""
     md = descriptors.build_plain(match.rule, origin.qos, properties, origin.username or origin.client_id)
     carried, order = to_properties(user_properties(properties))
     frame = frame_of(match, origin, properties, md, order)
@@ -183,7 +185,7 @@ def _per_message(*templates: Template | None) -> bool:
 
 
 def destination_of(rule: InboundRule, scope: Scope) -> Destination:
-    """Where the rule sends a message with these values."""
+    """Where the rule sends a message with these values. Raises Refused."""
     if rule.queue is not None:
         queue = render_queue(rule.queue, scope, rule.spec.allowed_queues or ())
         return Destination(queue, manager_of(rule, scope), "")
@@ -194,7 +196,7 @@ def destination_of(rule: InboundRule, scope: Scope) -> Destination:
 
 
 def manager_of(rule: InboundRule, scope: Scope) -> str:
-    """The queue manager; `ports.spread` says what stands for several."""
+    """The queue manager that takes the message; several are written as in `ports.spread`."""
     if not rule.targets:
         return render_queue(rule.queue_manager, scope)
     if len(rule.targets) == 1:
@@ -205,8 +207,9 @@ def manager_of(rule: InboundRule, scope: Scope) -> str:
 
 
 def topic_string(text: str) -> str:
-    """An MQ topic string, or a refusal: 1 to 10240 characters without wildcards, which subscriptions alone have."""
-    text.encode()  # half of a surrogate pair is no character: refused by the caller
+    """Check an MQ topic string, which has 1 to 10240 characters and no wildcards, as only subscriptions have these;
+    returns it. Raises Refused."""
+    text.encode()  # raises for half of a surrogate pair, which the caller turns into a refusal
     if not 0 < len(text) <= MAX_TOPIC_STRING or any(character in text for character in "+#\0"):
         raise Refused(f"`{text[:60]}` is not an MQ topic string", Feedback.NAME_NOT_VALID)
     return text
@@ -217,15 +220,15 @@ def _part(one: PropertyRule, scope: Scope) -> str | PropertyRule:
 
 
 def element_of(one: PropertyRule, scope: Scope) -> str:
-    """A property as it stands in the folder; nothing when its only placeholder has no value."""
+    """A property as it is written in the folder; empty if its only placeholder has no value."""
     name, template, type_name = one
     value = render_value(template, scope, type_name)
     return "" if value is None else element(name, value)
 
 
 def frame_of(match: Match, origin: Origin, properties: Properties, md: Described, order: str) -> Frame:
-    """An origin's messages but for `usr`: `mcd` first (PROPCTL(COMPAT) shows the header for it), `mqtt` last (its end
-    is the packet identifier)."""
+    """The messages of an origin except for `usr`: `mcd` comes first (PROPCTL(COMPAT) looks for it to show the header),
+    `mqtt` last (it ends with the packet identifier)."""
     wanted = match.rule.spec.headers
     first = [folder("mcd", [("Msd", "jms_text" if md.is_text else "jms_bytes")])] if "mcd" in wanted else []
     texts = [*first, mqps_folder(origin)] if "mqps" in wanted else first
@@ -245,13 +248,13 @@ def frame_of(match: Match, origin: Origin, properties: Properties, md: Described
 
 
 def mqps_folder(origin: Origin) -> str:
-    """The topic, and whether the publication is to be retained."""
+    """The folder with the topic, and whether the publication is to be retained."""
     retained: list[Pair] = [("Ret", True)] if origin.retain else []
     return folder("mqps", [("Top", origin.topic), *retained])
 
 
 def mqtt_folder(match: Match, origin: Origin, properties: Properties, order: str) -> Sequence[Pair]:
-    """What MQ Telemetry writes (clientId, qos, and msgId at the end), and what MQTT 5 adds."""
+    """The properties that MQ Telemetry writes (clientId, qos, and msgId at the end), and those that MQTT 5 adds."""
     pairs: list[Pair] = [("clientId", origin.client_id), ("qos", origin.qos)]
     optional: list[tuple[str, object]] = [
         ("gateway", match.route.gateway),

@@ -1,6 +1,7 @@
-"""Dead letters: a message with an MQDLH in front that says why and for which queue; and how to undo that.
+"""Dead letters: a message behind an MQDLH that says why it is one and which queue it was for; and how to undo that.
 
-MsgId, CorrelId, persistence and context stay those of the message. Reasons are MQRCs, MQFBs or our own (`Feedback`).
+MsgId, CorrelId, persistence and context stay those of the message. Reasons are MQRCs, MQFBs or the gateway's own
+(`Feedback`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAME = 48
 _CUT = re.compile(r"mqgate: ([0-9]{1,10}) bytes cut")
 MD = mqmd.LENGTH
 _DESCRIBED = slice(mqmd.AT_ENCODING, mqmd.FORMAT.stop)
-"""Encoding, CodedCharSetId and Format of the data; an MQDLH has them as they are."""
+"""Encoding, CodedCharSetId and Format of the data, which an MQDLH has in the same form."""
 
 
 class DeadLetter(NamedTuple):
@@ -40,10 +41,10 @@ def build(
     now: float,
     max_length: int | None = None,
 ) -> DeadLetter:
-    """The dead letter of `head + body` (the descriptor and the first of its data, and the rest of it).
+    """The dead letter of `head + body` (the descriptor and the first part of the data, and the rest of the data).
 
-    `max_length` is the longest message data the dead-letter queue takes: what is longer is cut, MQDLH counted, and the
-    MQDLH says so in PutApplName, where whatever shows dead letters shows it.
+    `max_length` is the longest message data that the dead-letter queue takes, MQDLH included: what is longer is cut
+    off, and the MQDLH says so in PutApplName, which everything that shows dead letters also shows.
     """
     data = head[MD:] + body
     room = len(data) if max_length is None else max(max_length - dlh.LENGTH, 0)
@@ -53,7 +54,8 @@ def build(
 
 @lru_cache(maxsize=16)
 def _head(md: bytes, reason: int, queue: str, queue_manager: str, now: float, cut: int) -> bytes:
-    """Descriptor and MQDLH: thousands that are refused together have them in common, and a frame holds them once."""
+    """Descriptor and MQDLH; thousands of messages that are refused together share them, and a frame stores them
+    once."""
     before, after = _header(reason, queue, queue_manager, now, cut)
     header = before + md[_DESCRIBED] + after
     md = mqmd.with_described(md, NATIVE, UTF_8, dlh.FORMAT)
@@ -62,7 +64,7 @@ def _head(md: bytes, reason: int, queue: str, queue_manager: str, now: float, cu
 
 @lru_cache(maxsize=16)
 def _header(reason: int, queue: str, queue_manager: str, now: float, cut: int) -> tuple[bytes, bytes]:
-    """What comes before and after what an MQDLH says of the data, which descriptors may tell apart."""
+    """The parts of an MQDLH before and after what it says about the data, in which descriptors may differ."""
     moment = datetime.fromtimestamp(now, UTC)
     header = dlh.build(
         reason,
@@ -77,7 +79,7 @@ def _header(reason: int, queue: str, queue_manager: str, now: float, cut: int) -
 
 
 def cut_bytes(header: dlh.Dlh) -> int:
-    """How many bytes of a message there was no room for when it became a dead letter."""
+    """How many bytes were cut off a message when it became a dead letter."""
     found = _CUT.fullmatch(header.put_appl_name.strip())
     return int(found[1]) if found is not None else 0
 
@@ -85,7 +87,8 @@ def cut_bytes(header: dlh.Dlh) -> int:
 def strip(md: bytes, data: bytes) -> tuple[dlh.Dlh, bytes, bytes]:
     """(header, descriptor, data) of the original message; the descriptor describes the data again.
 
-    Raises HeaderError when the message has no MQDLH in front. The descriptor tells its byte order and character set.
+    Raises HeaderError if the message does not begin with an MQDLH, whose byte order and character set the descriptor
+    gives.
     """
     revived = from_dead_letter(md, data)
     return revived.header, revived.md, revived.data

@@ -18,7 +18,7 @@ from gateway.rules.templates import Slot, Template, Value, render, render_value
 
 MAX_SEQUENCE = 999_999_999
 MAX_EXPIRY = 999_999_999
-"""Tenths of a second; the largest Expiry that MQ takes."""
+"""The largest Expiry that MQ takes, in tenths of a second."""
 NATIVE, UTF_8 = 546, 1208
 RFH2_FORMAT = b"MQHRF2  "
 _APPLICATION = "mqgate"
@@ -37,7 +37,7 @@ MESSAGE_TYPES = {"datagram": 8, "request": 1, "reply": 2}
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A descriptor and what it says about the payload."""
+    """A descriptor, and what it says about the payload."""
 
     md: bytes
     priority: int
@@ -59,7 +59,7 @@ class Described:
 def build(
     rule: InboundRule, qos: int, properties: Properties, scope: Callable[[Slot], Value], request: Request | None
 ) -> Described:
-    """The descriptor a rule describes."""
+    """The descriptor that a rule describes. Raises Refused."""
     md = _base(rule)
     if request is not None:
         md = mqmd.with_msg_id(md, request.token)
@@ -85,7 +85,8 @@ _MAX_BASES = 20_000
 
 
 def _base(rule: InboundRule) -> bytes:
-    """What is the same for every message of a rule; rules are kept by identity, which the entry holds on to."""
+    """The part of the descriptor that all messages of a rule share. Rules are found by identity, so the entry holds a
+    reference to its rule."""
     known = _BASES.get(id(rule))
     if known is not None:
         return known[1]
@@ -108,12 +109,12 @@ def _base(rule: InboundRule) -> bytes:
 
 
 def _with_text(md: bytes, where: slice, text: str) -> bytes:
-    """`md` with a character field."""
+    """`md` with this text in a character field."""
     return md[: where.start] + field_of(text, where) + md[where.stop :]
 
 
 def field_of(text: str, where: slice) -> bytes:
-    """A character field; what does not fit is cut between characters."""
+    """The content of a character field; a text that does not fit is cut between characters."""
     size = where.stop - where.start
     raw = text.encode()
     if len(raw) > size:
@@ -150,7 +151,7 @@ def _priority(spec: Descriptor) -> int:
 
 
 def _expiry(spec: Descriptor, properties: Properties) -> int:
-    """In tenths of a second; 0 is not valid in MQ, the shortest life is 1."""
+    """The Expiry in tenths of a second; at least 1, as 0 is not valid in MQ."""
     limits: list[float] = []
     asked = properties.get(MESSAGE_EXPIRY)
     if isinstance(asked, int) and spec.expiry != "never":
@@ -161,7 +162,7 @@ def _expiry(spec: Descriptor, properties: Properties) -> int:
 
 
 def longest_expiry(spec: Descriptor) -> int:
-    """The longest Expiry that a publication can ask for; -1: it is not asked."""
+    """The longest Expiry that a publication can ask for; -1: the rule ignores what it asks for."""
     if spec.expiry == "never":
         return -1
     return min(max(int(spec.expiry * 10), 1), MAX_EXPIRY) if isinstance(spec.expiry, float) else MAX_EXPIRY
@@ -176,14 +177,16 @@ def _correlation(
 
 
 def _carried(properties: Properties) -> bytes:
-    """Correlation data of up to 24 bytes is CorrelId; longer data is only in the property that always has all of it."""
+    """The CorrelId for correlation data of up to 24 bytes; longer data is only in the property, which always has all of
+    it."""
     data = properties.get(CORRELATION_DATA, b"")
     return data.ljust(24, b"\0") if isinstance(data, bytes) and len(data) <= 24 else bytes(24)
 
 
 def _grouped(md: bytes, by: Template, rule: InboundRule, scope: Callable[[Slot], Value]) -> bytes:
-    """A GroupId for equal values, and what the message itself says of its place in the group. Nothing is counted here:
-    a message that is sent again has the same number. Without numbers each is a group of its own."""
+    """The descriptor with a GroupId that is the same for equal values, and with what the message itself says about its
+    place in the group. Nothing is counted here, so a message that is sent again has the same number. Without numbers
+    each message is a group of its own. Raises Refused."""
     group = hashlib.blake2b(render(by, scope).encode(), digest_size=24).digest()
     md = md[: mqmd.GROUP_ID.start] + group + md[mqmd.GROUP_ID.stop :]
     flags = _IN_GROUP
@@ -203,6 +206,6 @@ def _sequence(text: str) -> int:
 
 
 def _is_yes(template: Template, scope: Callable[[Slot], Value]) -> bool:
-    """An absent value is no: senders mark the last one only."""
+    """Whether a value means yes. An absent value does not: senders mark only the last message."""
     value = render_value(template, scope)
     return str(value).lower() in {"true", "1", "yes"}

@@ -1,6 +1,6 @@
-"""Why a publication goes where it goes: which rule, why not the others, and what would be put, in words.
+"""Why a publication goes where it goes: which rule takes it, why the others do not, and what would be put, as text.
 
-What `mqgate explain`, the dashboard's try-out box and the tests beside the rules show. Puts nothing.
+This is what `mqgate explain`, the dashboard's try-out box and the tests next to the rules show. Puts nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 
 MAX_OTHERS = 20
-"""The most rules that do not match and are explained: the closest ones."""
+"""How many rules that do not match are explained at most: the closest ones."""
 
 
 @dataclass(slots=True)
 class Considered:
-    """One rule and why it is used or not."""
+    """A rule, and why it is used or not."""
 
     rule: str
     place: str
@@ -40,7 +40,7 @@ class Considered:
 
 @dataclass(slots=True)
 class Would:
-    """One message that would be put."""
+    """A message that would be put."""
 
     rule: str
     queue: str = ""
@@ -53,12 +53,12 @@ class Would:
     """Format of the body."""
     body_bytes: int = 0
     data_bytes: int = 0
-    """With the headers: what MAXMSGL is about."""
+    """The length with headers, which MAXMSGL limits."""
     syncpoint: bool = True
-    """Put within the unit of work that is acknowledged; else by itself."""
+    """Whether it is put within the unit of work that is acknowledged, or by itself."""
     syncpoint_why: str = ""
     too_long: str = ""
-    """What becomes of it if the queue takes no message of this length."""
+    """What becomes of it if it is too long for the queue."""
     refused: str = ""
     refused_as: str = ""
     then: str = ""
@@ -73,10 +73,10 @@ class Explanation:
     puts: list[Would]
     unmatched: str = ""
     access: str = ""
-    """What the access control list says, when it was asked."""
+    """What the access control list says, if it was asked."""
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values."""
+        """The explanation as plain values."""
         return asdict(self)
 
 
@@ -88,7 +88,8 @@ def explain(
     now: float = 0.0,
     rights: Rights | None = None,
 ) -> Explanation:
-    """Why, and what. With `rights` the access control list is asked first, as for a real publication."""
+    """Explain which rules take a publication, and what would be put. With `rights` the access control list is asked
+    first, as for a real publication."""
     block = properties or {}
     access = rights.why(PUBLISH, origin.topic) if rights is not None else None
     if access is not None and not access.allowed:
@@ -141,7 +142,7 @@ def _verdict(route: Route, context: Context, payload: bytes, used: set[int], mat
         if not condition(context):
             return False, f"the topic matches, but not: {text}"
     if route.pending and not condition_of(route.rule.spec.when)(Body(payload)):
-        return False, "the topic matches, but the payload is not what the rule asks for"
+        return False, "the topic matches, but the payload is not what the rule requires"
     first = next(one.rule.name for one in matching if id(one.rule) in used and not one.rule.spec.goes_on)
     return False, f"`{first}` comes first and does not say `continue`"
 
@@ -151,7 +152,7 @@ def _conditional(route: Route) -> bool:
 
 
 def _common(rule: InboundRule, topic: str) -> int:
-    """How many levels from the left agree."""
+    """How many levels are the same, from the left."""
     count = 0
     for wanted, level in zip(rule.levels, topic.split("/"), strict=False):
         if wanted not in ("+", level):
@@ -173,7 +174,7 @@ def _difference(rule: InboundRule, topic: str) -> str:
 def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> Would:
     rule = prepared.rule
     asked = rule.spec.on_failure.then
-    then = "drop" if asked == "drop" else "dead_letter"  # no waiting or resending makes a message follow its rule
+    then = "drop" if asked == "drop" else "dead_letter"  # neither waiting nor resending lets a message follow its rule
     try:
         built = prepared.build(1 if prepared.origin.qos else 0, Body(payload), now)
     except Refused as refused:
@@ -181,13 +182,13 @@ def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> W
     would = described(rule.name, built)
     would.syncpoint_why = why_within(prepared, persistent=built.persistent, joined=joined)
     would.syncpoint = bool(would.syncpoint_why)
-    would.syncpoint_why = would.syncpoint_why or "QoS 0 that is not persistent stands by itself"
+    would.syncpoint_why = would.syncpoint_why or "QoS 0 that is not persistent is put by itself"
     would.too_long = when_too_long(rule.spec)
     return would
 
 
 def described(rule: str, built: Built) -> Would:
-    """A built message in words."""
+    """A built message as text."""
     md, data = built.head[:364], built.head[364:] + built.body
     message = read_message(md, data)
     words = chain.describe(md, data, body_limit=0)["descriptor"]
@@ -207,7 +208,7 @@ def described(rule: str, built: Built) -> Would:
 
 
 def reason_name(feedback: int) -> str:
-    """The name of one of our reasons in small letters (`name_not_valid`), or the MQRC's number."""
+    """The name of one of the gateway's own reasons in small letters (`name_not_valid`), or the number of an MQRC."""
     try:
         return Feedback(feedback).name.lower()
     except ValueError:

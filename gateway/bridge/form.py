@@ -1,6 +1,6 @@
 """A rule filled in for one origin: the head of its messages as literal pieces and the cells that each message decides.
 
-User properties and an expiry are what devices change from message to message: a form takes them besides the properties
+Devices change user properties and an expiry from message to message. A form accepts them in addition to the properties
 it was made for, and gives byte for byte what the recipe gives. Rules whose destination or descriptor depends on the
 message have no form. The fast lanes read the fields; `Form.make` says what they mean.
 """
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 Users = Sequence[tuple[bytes, bytes]]
 """User properties as they are on the wire: names and values in UTF-8, in order."""
 _NO_TIME = b"0000-00-00T00:00:00.000Z"
-"""As long as every time of receipt, and none."""
+"""As long as every time of receipt, but not a time."""
 _VARYING = frozenset({USER_PROPERTY, MESSAGE_EXPIRY})
 _KEPT_NAMES = 256
-"""Bytes of the names of user properties whose tags are kept: devices choose names."""
+"""How many bytes the names of user properties may have whose tags are cached, because devices choose the names."""
 _EXPIRY = slice(mqmd.AT_EXPIRY, mqmd.AT_EXPIRY + 4)
 _PACK = struct.Struct("<i").pack
 
@@ -47,7 +47,7 @@ class Cell:
 
 
 class TimeCell(Cell):
-    """The time of receipt: always 24 characters."""
+    """The time of receipt, which always has 24 characters."""
 
     __slots__ = ()
     kind = 1
@@ -61,7 +61,7 @@ class PacketIdCell(Cell):
 
 
 class UserCell(Cell):
-    """The text of one user property: the first of that name."""
+    """The text of one user property, the first with that name."""
 
     __slots__ = ("begin", "end", "name", "required")
     kind = 3
@@ -69,13 +69,13 @@ class UserCell(Cell):
     def __init__(self, name: str, begin: bytes = b"", end: bytes = b"", *, required: bool = False) -> None:
         self.name = name.encode()
         self.begin = begin
-        """The tag before it, and after it; nothing of it is written where there is no such property."""
+        """The tags before and after the value; neither is written if there is no such property."""
         self.end = end
         self.required = required
-        """It is part of a longer text: without it the rule cannot be followed."""
+        """Whether it is part of a longer text: without it the rule cannot be followed."""
 
     def write(self, users: Users) -> bytes:
-        """What stands there. Refused: nothing can."""
+        """The bytes of the cell. Raises Refused if it has no value."""
         for name, value in users:
             if name == self.name:
                 return b"%b%b%b" % (self.begin, escape_bytes(value), self.end)
@@ -85,7 +85,7 @@ class UserCell(Cell):
 
 
 class JsonCell(Cell):
-    """A field of a JSON payload: an element of its type with its tags, or within a longer text."""
+    """A field of a JSON payload: an element of its own type with its tags, or part of a longer text."""
 
     __slots__ = ("is_own", "real", "slot", "step", "steps", "text", "text_end", "type", "within")
     kind = 4
@@ -93,17 +93,17 @@ class JsonCell(Cell):
     def __init__(self, name: str, slot: Slot, type_name: str, *, within: bool = False) -> None:
         self.steps = steps_of(slot.name)
         self.step = slot.name if len(self.steps) == 1 else None
-        """The only one."""
+        """The only step of the path; None: it has several."""
         self.slot = slot
         self.type = type_name
-        """Empty: the value's own."""
+        """The type that the rule asks for; empty: the value's own."""
         self.within = within
         self.is_own = not (within or slot.case or type_name)
-        """Whether it is the value as it stands, of its own type."""
+        """Whether the value is written as it is, with its own type."""
         self.text, self.real, self.text_end = f"<{name}>", f"<{name} dt='r8'>", f"</{name}>"
 
     def write(self, body: Body) -> bytes:
-        """What stands there. Refused: it cannot be written."""
+        """The bytes of the cell. Raises Refused if the value cannot be written."""
         if self.is_own and self.step is not None:  # as nearly always
             document = body.read() if body.known is UNREAD else body.known
             if type(document) is dict:
@@ -135,10 +135,10 @@ class OtherCell(Cell):
     def __init__(self, rule: PropertyRule, scope: Scope) -> None:
         self.rule = rule
         self.scope = scope
-        """Answers for what the origin decides."""
+        """Returns the values that the origin decides."""
 
     def write(self, now: bytes, users: Users, body: Body, packet_id: int) -> bytes:
-        """What stands there. Refused: it cannot be written."""
+        """The bytes of the cell. Raises Refused if the value cannot be written."""
 
         def scope(slot: Slot) -> Value:
             if slot.kind == "json":
@@ -187,30 +187,31 @@ class Form:
         self.length = frame.length
         """StrucLength without a `usr` folder; 0: without one there is no MQRFH2."""
         self.fixed = frame.fixed
-        """The MQRFH2 from Encoding up to where the `usr` folder stands, and what is behind it up to the tail."""
+        """The MQRFH2 from Encoding up to the place of the `usr` folder, and what follows it up to the tail."""
         self.after = frame.after
         self.alone = frame.alone
         """The descriptor of a message without MQRFH2."""
         self.tails = frame.tails
         self.usr = _joined(usr)
-        """What the rule says of the content of the `usr` folder."""
+        """The content of the `usr` folder according to the rule."""
         self.carries = False
-        """Whether the user properties of the publication follow there."""
+        """Whether the user properties of the publication follow in that folder."""
         self.taken: frozenset[bytes] = frozenset()
-        """Names of properties that the rule sets."""
+        """The names of the properties that the rule sets."""
         self.order = ""
-        """The names of user properties in order, where one stands twice: the `mqtt` folder has them then, and the form
+        """The names of user properties in order, if one occurs twice: the `mqtt` folder then lists them, and the form
         fits no others."""
         self.longest_expiry = -1
-        """The longest Expiry, in tenths of a second, that a publication can ask for; -1: it is not asked."""
+        """The longest Expiry, in tenths of a second, that a publication can ask for; -1: the rule ignores what it asks
+        for."""
         self.check: Check | None = None
-        """Refuses a payload that is not what the rule says; None: any is."""
+        """Refuses a payload that is not as the rule says; None: any payload is accepted."""
         self.condition: Condition | None = None
-        """Whether the rule applies to a payload; None: to any."""
+        """Returns whether the rule applies to a payload; None: it applies to any."""
         self.goes_on = False
         """Whether later rules are considered too."""
         self.asking: Asking | None = None
-        """What is written into each head, of publications with correlation data or whose answer is awaited."""
+        """What is written into each head, if publications have correlation data or an answer is awaited."""
         self.head: bytes | None = None
         """The head of a publication without properties, if it is the same for all."""
         self.around_time: tuple[bytes, bytes] | None = None
@@ -218,7 +219,7 @@ class Form:
 
     def make(self, now: bytes, users: Users, body: Body, packet_id: int = 0, expiry: int | None = None) -> bytes | None:
         """The head of one message; `now` is `timestamp` in ASCII. None: the names of its user properties need another
-        form. Refused: the rule cannot be followed."""
+        form. Raises Refused if the rule cannot be followed."""
         head = self.head
         carries = users and self.carries
         if self.around_time is not None and not carries:
@@ -234,7 +235,7 @@ class Form:
         return head
 
     def fits(self, users: Users) -> bool:
-        """Whether the `mqtt` folder says what it has to of the order of these user properties."""
+        """Whether the `mqtt` folder says what it has to about the order of these user properties."""
         return not (users and self.carries) or _tags_for(users, self.taken).order == self.order
 
     def _usr(self, now: bytes, users: Users, body: Body, packet_id: int) -> bytes | None:
@@ -266,7 +267,8 @@ class Form:
 
 
 def carry(users: Users, taken: frozenset[bytes], order: str = "") -> bytes | None:
-    """User properties as elements. None: a name stands twice or is taken, and this is not the order to be kept."""
+    """User properties as elements. None: a name occurs twice or is taken, and their order is not the one of this
+    form."""
     tags = _tags_for(users, taken)
     if tags.order != order:
         return None
@@ -278,11 +280,11 @@ def carry(users: Users, taken: frozenset[bytes], order: str = "") -> bytes | Non
 
 
 class _Tags(NamedTuple):
-    """What stands around the values of user properties: empty tags where a name is too long."""
+    """The tags around the values of user properties, which are empty where a name is too long."""
 
     tags: tuple[tuple[bytes, bytes], ...]
     order: str
-    """As `to_properties` gives it."""
+    """The order list of `to_properties`."""
 
 
 def _tags_for(users: Users, taken: frozenset[bytes]) -> _Tags:
@@ -303,8 +305,8 @@ _tags = lru_cache(maxsize=4096)(_tags_of)
 
 
 def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
-    """The form of what a rule makes of publications from one origin; None: it has none. User properties of which a name
-    stands twice need a form with their order: give them."""
+    """The form of what a rule makes of publications from one origin; None: it has none. User properties in which a name
+    occurs twice need a form with their order: pass them."""
     match, origin, properties, scope = prepared.match, prepared.origin, prepared.properties, prepared.scope
     rule = match.rule
     if scope is None or properties.keys() & _VARYING:
@@ -318,7 +320,7 @@ def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
         frame = assembly.frame_of(match, origin, properties, md, order)
         form = Form(frame, [part for one in rule.properties for part in _cut(one, scope)])
         form.destination = assembly.destination_of(rule, scope)
-    except (Refused, HeaderError, UnicodeEncodeError):  # each message is refused, and told why
+    except (Refused, HeaderError, UnicodeEncodeError):  # each message is then refused with the reason
         return None
     form.priority, form.persistent = md.priority, md.persistent
     form.carries = rule.spec.user_properties
@@ -332,7 +334,7 @@ def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
 
 
 def _settle_heads(form: Form) -> None:
-    """What can be said of the head before any message."""
+    """Compute what of the head is known before any message."""
     cells = [part for part in form.usr if isinstance(part, Cell)]
     if not cells:
         form.head = form.around(b"".join(form.usr))  # type: ignore[arg-type]
@@ -342,7 +344,7 @@ def _settle_heads(form: Form) -> None:
 
 
 def _joined(parts: Iterable[bytes | Cell]) -> tuple[bytes | Cell, ...]:
-    """The same with neighbouring literal pieces as one, and none that is empty."""
+    """The same parts with neighbouring literal pieces joined, and without empty ones."""
     found: list[bytes | Cell] = []
     for part in parts:
         if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
@@ -360,7 +362,7 @@ def _of_destination_and_descriptor(rule: InboundRule) -> tuple[Template | None, 
 
 
 def _varies(template: Template) -> bool:
-    """Whether its value differs between publications of one origin."""
+    """Whether the value of a template differs between publications of one origin."""
     return template.per_message or any(slot.kind == "property" for slot in template.slots)
 
 
@@ -378,7 +380,7 @@ def _cut(one: PropertyRule, scope: Scope) -> list[bytes | Cell]:
 
 
 def _cut_alone(one: PropertyRule, slot: Slot, scope: Scope) -> list[bytes | Cell]:
-    """A property that is one placeholder: it keeps its type, and is left out where there is no value."""
+    """A property that is one placeholder: it keeps its type, and is left out if there is no value."""
     name, type_name = one[0].encode(), one[2] or slot.type
     if slot.kind == "json":
         return [JsonCell(one[0], slot, type_name)]

@@ -1,8 +1,9 @@
-"""From a publication to MQ messages: everything a rule says, prepared once per topic, client, flags and properties.
+"""From a publication to MQ messages: everything that a rule says, prepared once per topic, client, flags and
+properties.
 
-`plan` finds the rules; each becomes a `Prepared`. A simple one has its whole message but for packet identifier and
-payload: per message the caller does `head, tails[packet_id] + payload`. The others evaluate `build` per message.
-No I/O, no clock: the time comes in.
+`plan` finds the rules; each becomes a `Prepared`. A simple one has its whole message except for packet identifier and
+payload: for each message the caller computes `head, tails[packet_id] + payload`. The others evaluate `build` for each
+message. No I/O, no clock: the time is an argument.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _UNMATCHED = InboundRule(
     -1, "", 0, ToMq(name="(unmatched)", topic="#", queue="UNMATCHED"), ("#",), (), None, None, Template("", ())
 )
 _MAX_ORDERED, _MAX_NAMES = 64, 512
-"""Forms that are kept for one origin and rule besides the usual one, and the longest names they are kept by."""
+"""How many forms are kept for one origin and rule besides the usual one, and how long the names may be by which they
+are kept."""
 NO_RULE = Route(_UNMATCHED, (), pending=False)
 """Stands for the rule of publications that no rule matches and that are to be dead-lettered."""
 
@@ -61,9 +63,10 @@ class Prepared:
     origin: Origin
     properties: Properties
     simple: bool = True
-    """Nothing is to be evaluated or checked per message."""
+    """Whether nothing has to be evaluated or checked for each message."""
     evaluated: bool = False
-    """Templates are evaluated per message: destination and head are known only when built."""
+    """Whether templates are evaluated for each message, so that destination and head are only known when it is
+    built."""
     queue: str = ""
     """As `Puts.queue` takes it: a queue name, or `topic://STRING`."""
     queue_manager: str = ""
@@ -71,22 +74,22 @@ class Prepared:
     priority: int = 0
     persistent: bool = False
     head: bytes = b""
-    """With `refused` or `evaluated` set: what a dead letter carries."""
+    """If `refused` or `evaluated` is set, the head that a dead letter carries."""
     tails: dict[int, bytes] = field(default_factory=lambda: NO_TAILS)
     refused: Refused | None = None
-    """Set when the rule cannot be followed."""
+    """Set if the rule cannot be followed."""
     request: Request | None = None
-    """Set when an answer is expected: to be stored in the unit of work of the put."""
+    """Set if an answer is expected, for which this is stored in the unit of work of the put."""
     recipe: Recipe | None = None
     scope: Scope | None = None
     check: Check | None = None
-    """Refuses a payload that is not what the rule says it is; None: any is."""
+    """Refuses a payload that is not as the rule says; None: any payload is accepted."""
     condition: Condition | None = None
-    """Whether the rule applies to a payload; None: to any."""
+    """Returns whether the rule applies to a payload; None: it applies to any."""
     _form: Form | None = None
     _has_no_form: bool = False
     _ordered: dict[bytes, Form | None] = field(default_factory=dict)
-    """Forms for user properties of which a name stands twice, by their names."""
+    """Forms for user properties in which a name occurs twice, by their names."""
 
     @property
     def form(self) -> Form | None:
@@ -97,7 +100,7 @@ class Prepared:
         return self._form
 
     def build(self, packet_id: int, body: Body, now: float) -> Built:
-        """The message of one publication; raises Refused when payload or time make it impossible."""
+        """The message of one publication. Raises Refused if payload or time make it impossible."""
         if not (self.simple or self.properties):
             built = self.build_with(packet_id, body, now)
             if built is not None:
@@ -134,7 +137,7 @@ class Prepared:
 
     def form_in_order(self, users: Users) -> Form | None:
         """The form that keeps the order of user properties where a name occurs twice or is one that the rule sets."""
-        names = b"\0".join([name for name, _ in users])  # which has no NUL [MQTT-1.5.4-2]
+        names = b"\0".join([name for name, _ in users])  # names have no NUL [MQTT-1.5.4-2]
         if names not in self._ordered:
             if len(names) > _MAX_NAMES:
                 return form_of(self, users)
@@ -165,11 +168,12 @@ class Plan:
 
     prepared: list[Prepared]
     pending: bool
-    """The payload decides which of `prepared` apply: ask `settle`."""
+    """Whether the payload decides which of `prepared` apply: ask `settle`."""
     dead_letter: bool = False
-    """No rule matches and the mapping wants such publications dead-lettered: see `unmatched`."""
+    """Whether no rule matches and the mapping wants such publications dead-lettered: see `unmatched`."""
     reads: tuple[bytes, ...] = ()
-    """Names of MQTT 5 user properties on which rules have conditions: other ones may lead elsewhere."""
+    """The names of MQTT 5 user properties on which rules have conditions: publications with other values may go
+    elsewhere."""
     _forms: tuple[Form, ...] | None = None
 
     @property
@@ -179,7 +183,7 @@ class Plan:
 
     @property
     def asks(self) -> bool:
-        """Whether an answer is awaited; what it needs is then stored for each message."""
+        """Whether an answer is awaited; what that needs is then stored for each message."""
         return any(one.request is not None for one in self.prepared)
 
     @property
@@ -224,7 +228,7 @@ def plan(
 
 
 def unmatched(origin: Origin, properties: Properties) -> Prepared:
-    """A publication that no rule matches, as the message that a dead letter carries."""
+    """A publication that no rule matches, as the message that its dead letter carries."""
     match = Match(NO_RULE, {})
     made = Prepared(NO_RULE.rule, match, origin, properties)
     made.take(assembly.plain(match, origin, properties))
@@ -233,7 +237,7 @@ def unmatched(origin: Origin, properties: Properties) -> Prepared:
 
 
 def prepare(match: Match, origin: Origin, properties: Properties) -> Prepared:
-    """Prepare what the rule makes of such publications."""
+    """Prepare what a rule makes of the publications from an origin."""
     scope = _static_scope(match, origin, properties)
     prepared = Prepared(match.rule, match, origin, properties, scope=scope, check=check_of(match.rule))
     if match.pending:
@@ -256,7 +260,7 @@ def prepare(match: Match, origin: Origin, properties: Properties) -> Prepared:
 
 
 def _static_scope(match: Match, origin: Origin, properties: Properties) -> Scope:
-    """Values that every publication from this origin shares."""
+    """The values that all publications from this origin share."""
     plain: dict[str, Value] = {
         "client": origin.client_id,
         "user": origin.username or None,
@@ -281,7 +285,7 @@ def _static_scope(match: Match, origin: Origin, properties: Properties) -> Scope
 
 
 def _per_message(static: Scope, body: Body, packet_id: int, now: float) -> Callable[[Slot], Value]:
-    """Values of one message."""
+    """The values of one message."""
 
     def scope(slot: Slot) -> Value:
         if slot.kind == "json":

@@ -19,11 +19,11 @@ Pairs = tuple[tuple[str, Scalar], ...]
 RFH_ERROR, XQH_ERROR = 2334, 2260  # MQRC_RFH_ERROR, MQRC_XQH_ERROR
 STRING, _RFH2 = b"MQSTR   ", b"MQHRF2  "
 _CACHED_FOLDER = 512
-"""Longer folders are not remembered: the cache's memory is bounded by entries times this."""
+"""Longer folders are not cached, so that the cache's memory is bounded by entries times this."""
 
 
 class Folder(NamedTuple):
-    """The properties of one folder: all in order, and the first of each name."""
+    """The properties of one folder: all of them in order, and the first of each name."""
 
     name: str
     pairs: Pairs
@@ -32,14 +32,14 @@ class Folder(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """One message. `md` is the descriptor the application wrote: on a transmission queue, the embedded one."""
+    """A message. `md` is the descriptor that the application wrote; on a transmission queue, the embedded one."""
 
     md: bytes
     data: bytes = field(repr=False)
     headers: list[Header]
     body_at: int
     described: Described
-    """What the last header says of the body."""
+    """What the last header says about the body."""
     folders: dict[str, Folder]
     remote_queue: str = ""
     remote_queue_manager: str = ""
@@ -55,12 +55,13 @@ class Message:
 
     @property
     def is_in_another_character_set(self) -> bool:
-        """Whether the body is text, and not in UTF-8."""
+        """Whether the body is text that is not in UTF-8."""
         return self.described.format == STRING and charsets.says_another(self.described.ccsid)
 
     @property
     def readable(self) -> Body:
-        """The body as its JSON is read: text in UTF-8 whatever its character set is, as far as that is known."""
+        """The body in the form in which its JSON is read: text in UTF-8, whatever its character set, as far as that is
+        known."""
         if self._readable is None:
             self._readable = self._in_utf_8() if self.is_in_another_character_set else self.body
         return self._readable
@@ -74,11 +75,11 @@ class Message:
 
     @property
     def persistent(self) -> bool:
-        """Whether it survives a restart."""
+        """Whether the message survives a restart."""
         return self.md[mqmd.AT_PERSISTENCE] == 1
 
     def property(self, folder: str, name: str) -> Scalar:
-        """The first property of that name; None when there is none."""
+        """The first property with that name; None if there is none."""
         found = self.folders.get(folder)
         return found.first.get(name) if found is not None else None
 
@@ -89,7 +90,7 @@ class Message:
 
 
 def read_message(md: bytes, data: bytes) -> Message:
-    """Take a message apart; headers that are not what they should be are a refusal with the MQRC for it."""
+    """Take a message apart. Raises Refused, with the MQRC for it, if its headers are not as they should be."""
     try:
         return _read_plain(md, data) or _read_chain(md, data)
     except HeaderError as error:
@@ -98,7 +99,8 @@ def read_message(md: bytes, data: bytes) -> Message:
 
 
 def _read_plain(md: bytes, data: bytes) -> Message | None:
-    """The common case, four times as fast: little-endian MQRFH2s or none, and no other header."""
+    """Read the common case, four times as fast: little-endian MQRFH2s or none, and no other header. None: it is not
+    that case."""
     described = chain.described_by(md)
     folders: dict[str, Folder] = {}
     at, bounds = 0, rfh2.Bounds()
@@ -127,7 +129,8 @@ def _read_chain(md: bytes, data: bytes) -> Message:
 
 
 def _unwrap(message: Message, headers: list[Header]) -> None:
-    """The descriptor of a message on a transmission queue is the embedded one, with the MQMDE behind it."""
+    """Replace the descriptor of a message on a transmission queue by the embedded one, with the MQMDE that follows
+    it."""
     first = headers[0]
     message.remote_queue = first.text("RemoteQName")
     message.remote_queue_manager = first.text("RemoteQMgrName")
@@ -164,7 +167,7 @@ _cached = lru_cache(maxsize=2048)(_read)
 
 
 def _values(element: Element, prefix: str) -> Iterator[tuple[str, Scalar]]:
-    """Leaves with their dotted names below the folder."""
+    """Yield the leaves below a folder, with dotted names."""
     for child in element.children:
         if child.children:
             yield from _values(child, f"{prefix}{child.name}.")

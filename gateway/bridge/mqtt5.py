@@ -1,8 +1,8 @@
 """MQTT 5 user properties as MQ message properties and back, without loss.
 
-MQ allows neither every name nor a name twice; MQTT 5 allows both. In a name MQ would refuse each such character becomes
-`_xHH_`, a repeat gets a number (`name_xR2_`); one list property (`mqtt.userProperties`) keeps the order where there are
-repeats. Reading undoes all of it.
+MQ does not allow every name, and no name twice; MQTT 5 allows both. In a name, each character that MQ would refuse
+becomes `_xHH_`, and a repeated name gets a number (`name_xR2_`); if names are repeated, one list property
+(`mqtt.userProperties`) keeps the order. Reading undoes all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USER_PROPERTY = 0x26
 
 RESERVED = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
 ORDER_PROPERTY = "userProperties"
-"""In the `mqtt` folder: the names in order, separated by commas."""
+"""A property in the `mqtt` folder: the names in order, separated by commas."""
 MAX_NAME = 4095
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -35,7 +35,7 @@ def user_properties(properties: Properties) -> list[tuple[str, str]]:
 
 
 def escape_name(name: str) -> str:
-    """A name that MQ takes in the `usr` folder, from which `unescape_name` gives `name` again."""
+    """A name that MQ accepts in the `usr` folder, from which `unescape_name` makes `name` again."""
     if not name:
         return "_x_"
     text = _LOOKS_ESCAPED.sub("_x5F_", name)
@@ -52,7 +52,7 @@ def _escape_character(character: str, index: int) -> str:
 
 
 def unescape_name(name: str) -> str:
-    """The name before `escape_name`."""
+    """The name that `escape_name` was given."""
     return _ESCAPED.sub(_unescape_match, name)
 
 
@@ -65,14 +65,15 @@ def _unescape_match(match: re.Match[str]) -> str:
 
 
 def to_properties(pairs: Pairs, taken: Collection[str] = ()) -> tuple[list[tuple[str, str]], str]:
-    """(MQ properties in order, order list). `taken`: names the rule sets, which a device cannot replace."""
+    """(MQ properties in order, order list). `taken`: names that the rule sets, which a device cannot replace."""
     names, order = numbered_names([name for name, _ in pairs], taken)
     properties = [(name, value) for name, (_, value) in zip(names, pairs, strict=True) if len(name) <= MAX_NAME]
     return properties, order
 
 
 def numbered_names(names: Iterable[str], taken: Collection[str] = ()) -> tuple[list[str], str]:
-    """Names as MQ takes them, repeats numbered; and, if there are any, the list of those that are not too long."""
+    """The names as MQ accepts them, with repeated ones numbered; and, if any are repeated, the list of those that are
+    not too long."""
     counts = dict.fromkeys(taken, 1)
     found: list[str] = []
     numbered = False
@@ -86,7 +87,7 @@ def numbered_names(names: Iterable[str], taken: Collection[str] = ()) -> tuple[l
 
 
 def from_properties(properties: Iterable[tuple[str, str]], order: str = "") -> list[tuple[str, str]]:
-    """User properties of a message's `usr` properties, in their first order as far as it is known."""
+    """The user properties for the `usr` properties of a message, in their original order as far as it is known."""
     found = list(properties)
     if order:
         place = {name: index for index, name in enumerate(order.split(","))}

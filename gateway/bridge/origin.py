@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Origin(NamedTuple):
-    """A publication apart from packet identifier, properties and payload."""
+    """A publication without packet identifier, properties and payload."""
 
     client_id: str
     username: str

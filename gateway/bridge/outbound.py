@@ -1,6 +1,6 @@
 """From a message on a queue to a publication: topic, QoS, retain flag, MQTT 5 properties, and the body byte for byte.
 
-One function per question, all pure; what cannot be answered is a refusal with a reason for the dead-letter header.
+One function per question, all pure. What cannot be answered is refused with a reason for the dead-letter header.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PASS_CORREL_ID = 0x40  # MQRO_PASS_CORREL_ID
 UTF_8 = 1208
 MAX_TEXT = 65535
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
-"""RemoteQName of publications that MQ Telemetry addresses to a client: the topic is in the properties then."""
+"""The RemoteQName of publications that MQ Telemetry addresses to a client: the topic is then in the properties."""
 _NOTHING = bytes(24)
 _TOPIC_SLOTS = {("mqps", "Top"), ("mqtt", "responseTopic"), ("xqh", "RemoteQName")}
-"""Values that are topics: slashes in them are meant."""
+"""Slots whose values are topics, in which slashes are allowed."""
 
 
 class Outgoing(NamedTuple):
@@ -52,12 +52,13 @@ class Outgoing(NamedTuple):
     retain: bool
     properties: Properties
     client: str
-    """Not empty: for this client alone, subscribed or not."""
+    """If not empty, it is for this client alone, whether the client has subscribed or not."""
     gateway: str = ""
-    """The gateway that published it from a device on this very topic; equal to its own name, it is a loop."""
+    """The gateway that published the message from a device on this very topic; if that is this gateway, it is a
+    loop."""
     report: bytes = b""
-    """The descriptor, with the format of the payload, of a message that asks for reports the gateway has to make; else
-    empty."""
+    """The descriptor, with the format of the payload, of a message that asks for reports which the gateway has to make;
+    otherwise empty."""
 
 
 def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:
@@ -95,8 +96,8 @@ def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> 
 
 
 def sources(rules: Iterable[OutboundRule]) -> dict[tuple[str, str], list[OutboundRule]]:
-    """The rules by the queue (or `topic://` MQ topic) they take messages from, and the target that has it (empty: the
-    gateway's own queue manager)."""
+    """The rules by the queue (or `topic://` and an MQ topic) from which they take messages, and the target that has it
+    (empty: the gateway's own queue manager)."""
     found: dict[tuple[str, str], list[OutboundRule]] = {}
     for rule in rules:
         spec = rule.spec
@@ -117,7 +118,7 @@ def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:
 
 
 def valid_topic(topic: str) -> str:
-    """A topic that messages of queues may be published on. Raises Refused if it is none."""
+    """Check a topic that messages of queues are to be published on; returns it. Raises Refused if it is not valid."""
     if topic.startswith("$"):
         raise Refused("topics beginning with `$` belong to the gateway", Feedback.TOPIC_NOT_VALID)
     return _valid(topic)
@@ -187,7 +188,7 @@ def _converted(message: Message, raw: bytes, target: int) -> bytes:
 
 
 def _properties(rule: OutboundRule, message: Message, is_utf_8: bool, scope: _Scope) -> Properties:
-    """MQTT 5 properties; sessions of older clients leave them out."""
+    """The MQTT 5 properties; sessions of clients with older versions leave them out."""
     found: Properties = {}
     if is_utf_8:
         found[PAYLOAD_FORMAT] = 1
@@ -271,7 +272,7 @@ _DESCRIPTOR: dict[str, slice | int] = {
     "MsgSeqNumber": mqmd.AT_MSG_SEQ_NUMBER, "MsgFlags": mqmd.AT_MSG_FLAGS, "Report": mqmd.AT_REPORT,
 }  # fmt: skip
 _GROUP, _IN_GROUP = ("GroupId", "MsgSeqNumber", "MsgFlags"), 24
-"""A message's place in its group; MQMF_MSG_IN_GROUP, MQMF_LAST_MSG_IN_GROUP."""
+"""A message's place in its group: MQMF_MSG_IN_GROUP, MQMF_LAST_MSG_IN_GROUP."""
 _IDENTIFIERS = {"MsgId", "CorrelId", "GroupId"}
 
 
@@ -287,7 +288,7 @@ def _descriptor_value(md: bytes, name: str) -> str | int | None:
 
 
 class _Scope:
-    """Values of an outbound rule's slots. A value is one level of a topic: a slash in it is refused."""
+    """The values of an outbound rule's slots. A value is one level of a topic; one with a slash is refused."""
 
     __slots__ = ("message", "rule")
 

@@ -1,4 +1,4 @@
-"""The payload of one publication as rules see it: bytes, and a JSON document when something asks for it."""
+"""The payload of one publication as rules see it: bytes, and a JSON document if something asks for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from gateway.rules.templates import Value
 
 UNREAD, _NO_JSON, _TOO_MANY = object(), object(), object()
 MAX_JSON_BYTES = 16 * 2**20
-"""Longer payloads are not parsed: they are no JSON for any rule."""
+"""Longer payloads are not parsed: no rule takes them for JSON."""
 MAX_STRUCTURES = 100_000
-"""Arrays and objects: a megabyte of empty ones is 40 MB of objects, and keeps everybody waiting while they are made."""
+"""How many arrays and objects a payload may have: a megabyte of empty ones becomes 40 MB of objects, and everybody has
+to wait while they are made."""
 _FEW = 2 * MAX_STRUCTURES
-"""Bytes that cannot hold more of them."""
+"""A payload of this many bytes cannot have more of them."""
 NAMED = 256 << 10
-"""Bytes of a payload of which is said where it differs from a schema: the validator writes it out whole for that."""
+"""Up to this size it is said where a payload differs from a schema; for that the validator writes out the whole
+payload."""
 
 Check = Callable[["Body"], None]
 """Refuses a payload."""
@@ -36,14 +38,14 @@ Condition = Callable[["Body"], bool]
 
 
 class Body(msgspec.Struct, eq=False, gc=False):
-    """Payload bytes; parsed at most once, and only when a condition, a template or a schema needs it."""
+    """The bytes of a payload, parsed at most once, and only if a condition, a template or a schema needs it."""
 
     raw: bytes
     known: Any = UNREAD
     """The JSON document, once it has been read."""
 
     def read(self) -> Any:
-        """Read it; what is no JSON has no fields."""
+        """Read the document; if the payload is not JSON, it has no fields."""
         raw, known = self.raw, _NO_JSON
         if len(raw) > _FEW and _structures(raw) > MAX_STRUCTURES:
             known = _TOO_MANY
@@ -57,7 +59,7 @@ class Body(msgspec.Struct, eq=False, gc=False):
 
     @property
     def document(self) -> Any:
-        """The JSON document. Refused: the payload is none."""
+        """The JSON document. Raises Refused if the payload is not JSON, or has too many arrays and objects."""
         known = self.read() if self.known is UNREAD else self.known
         if known is _NO_JSON:
             raise Refused("the payload is not JSON", Feedback.SCHEMA)
@@ -66,11 +68,12 @@ class Body(msgspec.Struct, eq=False, gc=False):
         return known
 
     def field(self, path: str) -> Value:
-        """The scalar at `a.b` or `list.0.c`; None when it is not there. Structures come as JSON text."""
+        """The scalar at `a.b` or `list.0.c`; None if it does not exist. Arrays and objects are returned as JSON
+        text."""
         return self.find(steps_of(path))
 
     def find(self, steps: tuple[str, ...]) -> Value:
-        """As `field`, of a path that has been split."""
+        """Like `field`, for a path that has been split."""
         value = self.read() if self.known is UNREAD else self.known
         for step in steps:
             kind = type(value)
@@ -86,16 +89,16 @@ class Body(msgspec.Struct, eq=False, gc=False):
 
 @lru_cache(maxsize=4096)
 def steps_of(path: str) -> tuple[str, ...]:
-    """The names of a path."""
+    """The steps of a path."""
     return tuple(path.split("."))
 
 
 def _structures(raw: bytes) -> int:
-    """How many arrays and objects JSON text has, without making them."""
+    """How many arrays and objects a JSON text has, without making them."""
     found = raw.count(b"[") + raw.count(b"{")
     if found <= MAX_STRUCTURES:
         return found
-    outside = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]  # of text
+    outside = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]  # the pieces outside strings
     return sum(one.count(b"[") + one.count(b"{") for one in outside)
 
 
@@ -123,7 +126,7 @@ def _parse(raw: bytes) -> object:
 
 
 def condition_of(when: When) -> Condition:
-    """What a rule's conditions ask of the payload."""
+    """A test of whether a payload meets the rule's conditions on it."""
     found: list[Condition] = []
     if when.payload is not None:
         found.append(partial(_has_size, when.payload.at_least, when.payload.at_most or 0))
@@ -138,21 +141,21 @@ def _has_size(least: int, most: int, body: Body) -> bool:
 
 def _has_field(steps: tuple[str, ...], wanted: bool | float | str, is_bool: bool, body: Body) -> bool:
     found = body.find(steps)
-    return found == wanted and (type(found) is bool) is is_bool  # true is not 1, and text is no number
+    return found == wanted and (type(found) is bool) is is_bool  # true is not 1, and text is not a number
 
 
 # -- what is refused --
 
 
 def check_of(rule: InboundRule) -> Check | None:
-    """What refuses a payload that is not what a rule says it is; None: any is."""
+    """A check that refuses a payload which is not as a rule says; None: any payload is accepted."""
     payload, found = rule.spec.payload, list[Check]()
     if rule.schema is not None:
         found.append(partial(_check_schema, compile_schema(rule.schema)))
     elif payload.format == "json":
         found.append(check_json)
     codec = codec_of(payload.ccsid or 1208, payload.encoding or MQENC_NATIVE) if payload.format == "string" else None
-    if codec is not None:  # one that is not known here is the business of the reader's queue manager
+    if codec is not None:  # a character set that is not known here is left to the reader's queue manager
         found.append(partial(_check_text, codec, payload.ccsid or 1208))
     return (partial(_check_all, found) if len(found) > 1 else found[0]) if found else None
 
@@ -168,14 +171,14 @@ def check_json(body: Body) -> None:
 
 
 def _check_schema(differs: Differs, body: Body) -> None:
-    """Refuse a payload that is not JSON or not what the schema describes. The text names places, not values."""
+    """Refuse a payload that is not JSON or does not match the schema. The text names places, not values."""
     text = differs(body.document, len(body.raw) <= NAMED)
     if text:
         raise Refused(text[:300], Feedback.SCHEMA)
 
 
 def _check_text(codec: str, ccsid: int, body: Body) -> None:
-    """Refuse a payload that is not text in the character set a rule names."""
+    """Refuse a payload that is not text in the character set that a rule names."""
     try:
         body.raw.decode(codec)
     except UnicodeDecodeError as error:

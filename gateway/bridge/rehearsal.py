@@ -1,4 +1,4 @@
-"""Runs the tests that stand beside the rules: publish or put one message, compare what comes of it."""
+"""Runs the tests that are next to the rules: publishes or puts one message, and compares the result."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from gateway.rules.trials import Publication as Published
 
 TOPIC = "topic://"
 NOW = 1_767_225_600.0
-"""The time tests run at: 2026-01-01 00:00:00 UTC."""
+"""The time at which tests run: 2026-01-01 00:00:00 UTC."""
 
 
 def run_tests(mappings: Mappings) -> list[Finding]:
-    """One finding per difference; none when every test passes."""
+    """Run all tests; returns one finding per difference, and none if every test passes."""
     table = compile_mappings(mappings)
     findings = []
     for placed in mappings.tests:
@@ -54,14 +54,14 @@ def _differences(table: Table, mappings: Mappings, test: Test) -> Iterator[str]:
     if test.publish is not None:
         wrong = name_error(test.publish.topic)
         if wrong:
-            yield f"it publishes to no valid topic: {wrong}"
+            yield f"its topic is not valid: {wrong}"
             return
         yield from _compared(_puts(table, test.publish), test, _put_difference)
     elif test.put is not None:
         try:
             found = list(publications(mappings, test.put))
         except HeaderError as error:
-            yield f"it puts no valid message: {error}"
+            yield f"its message is not valid: {error}"
             return
         yield from _compared(found, test, _publication_difference)
 
@@ -172,16 +172,16 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
 
 
 def _taker(queue_manager: str, expected: str | None) -> str:
-    """The queue manager that takes a message when none is away; of several that do in turn, the expected one."""
+    """The queue manager that takes a message if none is away; if several take messages in turn, the expected one."""
     in_turn = isinstance(queue_manager, Spread) and queue_manager.in_turn
     names = names_of(queue_manager)
     return expected if in_turn and expected in names else names[0]
 
 
 def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Outgoing | Refused]:
-    """What becomes of a test's message: a publication or refusal of each source that has it, or nothing."""
+    """Yield what becomes of a test's message: a publication or refusal for each source that has the message."""
     topic = put.queue.removeprefix(TOPIC) if put.queue.startswith(TOPIC) else None
-    if topic is not None:  # as MQ does: every subscription has its copy, which names the topic
+    if topic is not None:  # as in MQ: every subscription gets a copy, which names the topic
         put = put.model_copy(update={"properties": put.properties | {"mqps.Top": topic}})
     for (source, target), rules in outbound.sources(mappings.to_mqtt).items():
         if put.queue_manager not in {None, target}:
@@ -196,7 +196,7 @@ def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Out
 
 
 def _covers(filter_: str, topic: str) -> bool:
-    """Whether a subscription to an MQ topic has a publication: `+` is a level, `#` any number of them, also none."""
+    """Whether a subscription to an MQ topic matches: `+` is one level, `#` any number of them, including none."""
     parts = ["[^/]*" if level == "+" else re.escape(level) for level in filter_.split("/")]
     pattern = "/".join(parts).replace(r"/\#", "(?:/.*)?").replace(r"\#/", "(?:.*/)?").replace(r"\#", ".*")
     return re.fullmatch(pattern, topic, re.DOTALL) is not None

@@ -1,7 +1,7 @@
 """Report messages that the gateway has to make: exception, expiration, positive and negative action notification.
 
-Confirmations of arrival and delivery are the queue manager's. A report goes to ReplyToQ with the identifiers that the
-Report field asks for (mqi-abi, behaviour: Reports).
+Confirmations of arrival and delivery are made by the queue manager. A report goes to ReplyToQ with the identifiers that
+the Report field asks for (mqi-abi, behaviour: Reports).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _EXCEPTION, _EXPIRATION, _PAN, _NAN = 0x1000000, 0x200000, 1, 2
 _FULL = {_EXCEPTION: 0x7000000, _EXPIRATION: 0xE00000}
 _WITH = {_EXCEPTION: 0x3000000, _EXPIRATION: 0x600000}
 EXPIRY_OF_EXPIRATION = 600
-"""Of the report about a message that has expired, where its Expiry is passed on: a minute, as of queue managers."""
+"""The Expiry of a report about an expired message, if its Expiry is passed on: a minute, as queue managers do."""
 DATA_BYTES = 100
-"""What `with data` means."""
+"""How many bytes of the data a report `with data` carries."""
 
 
 class Report(NamedTuple):
-    """One report, to be put in the unit of work of what it reports."""
+    """A report, to be put in the unit of work of what it reports."""
 
     queue: str
     queue_manager: str
@@ -36,22 +36,22 @@ class Report(NamedTuple):
 
 
 def exception(md: bytes, data: bytes, reason: int) -> Report | None:
-    """The report that a message could not be delivered; None when it does not ask for one."""
+    """The report that a message could not be delivered; None if the message does not ask for one."""
     return _report(md, data, _EXCEPTION, reason)
 
 
 def expired(md: bytes, data: bytes) -> Report | None:
-    """The report that a message expired while it waited for a device."""
+    """The report that a message expired while it waited for a device; None if it does not ask for one."""
     return _report(md, data, _EXPIRATION, EXPIRATION)
 
 
 def positive(md: bytes, data: bytes) -> Report | None:
-    """The notification that a device has taken the message."""
+    """The notification that a device has accepted the message; None if it does not ask for one."""
     return _report(md, data, _PAN, PAN)
 
 
 def negative(md: bytes, data: bytes) -> Report | None:
-    """The notification that a device has refused the message."""
+    """The notification that a device has refused the message; None if it does not ask for one."""
     return _report(md, data, _NAN, NAN)
 
 
@@ -67,7 +67,7 @@ def wants_exception(md: bytes) -> bool:
 
 
 def concerns_failure(md: bytes) -> bool:
-    """Whether a message says anything of what is done when it cannot be delivered: nearly none does."""
+    """Whether a message says what is to be done if it cannot be delivered; hardly any does."""
     return bool(mqmd.number(md, mqmd.AT_REPORT) & (_EXCEPTION | _DISCARD))
 
 
@@ -103,7 +103,7 @@ def _report(md: bytes, data: bytes, option: int, feedback: int) -> Report | None
 
 
 def _data(md: bytes, data: bytes, options: int, option: int) -> tuple[bytes, bytes]:
-    """The original data a report carries, and Encoding, CodedCharSetId, Format for it."""
+    """The original data that a report carries, and Encoding, CodedCharSetId and Format for it."""
     if option in _FULL and options & _FULL[option] == _FULL[option]:
         return data, md[mqmd.DESCRIBED]
     if option in _WITH and options & _WITH[option] == _WITH[option]:
@@ -112,7 +112,7 @@ def _data(md: bytes, data: bytes, options: int, option: int) -> tuple[bytes, byt
 
 
 def _headers(md: bytes, data: bytes) -> int:
-    """Length of the headers: `with data` counts the bytes of the application's data after them."""
+    """The length of the headers: `with data` counts the bytes of the application's data after them."""
     try:
         return read_message(md, data).body_at
     except Refused:

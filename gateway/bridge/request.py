@@ -1,8 +1,8 @@
 """Request and reply: how the answer of an MQ application finds its way back to the device that asked.
 
-An MQTT 5 request (it has a response topic) goes out with a token of 24 bytes as MsgId and CorrelId, so that the answer
-carries it as CorrelId whether the application copies the one or the other. Token and request are stored in the unit of
-work of the put; the answer is published on the response topic with the correlation data the device gave.
+An MQTT 5 request (a publication with a response topic) is put with a token of 24 bytes as MsgId and CorrelId, so that
+the answer has it as CorrelId whichever of the two the application copies. Token and request are stored in the unit of
+work of the put; the answer is published on the response topic with the correlation data that the device gave.
 """
 
 from __future__ import annotations
@@ -21,53 +21,54 @@ _LONGEST_CORREL_ID = 24
 
 
 class Request(NamedTuple):
-    """What is remembered of a request until its answer comes."""
+    """What is stored of a request until its answer arrives."""
 
     client_id: str
     response_topic: str
     correlation_data: bytes
     expiry: int
-    """Seconds the request may wait; 0: as long as the gateway keeps requests."""
+    """For how many seconds the request may wait; 0: as long as the gateway keeps requests."""
 
     @property
     def token(self) -> bytes:
-        """Names requests like this one in 24 bytes: what stands in a plan, where the token of each message goes."""
+        """Names requests like this one in 24 bytes. A plan has it in the place of the token of each message."""
         return self.numbered(0)
 
     def numbered(self, number: int) -> bytes:
-        """Names one request. Equal requests have tokens of their own, as each is answered: a device may ask again, with
-        the same response topic and no correlation data, before the first answer has come."""
+        """The token of one request. Equal requests have different tokens, as each is answered: a device may ask again,
+        with the same response topic and no correlation data, before the first answer has arrived."""
         parts = (self.client_id.encode(), self.response_topic.encode(), self.correlation_data)
         framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts) + number.to_bytes(12, "big")
         return b"MQGR" + hashlib.blake2b(framed, digest_size=20).digest()
 
     def stamp(self, head: bytes, token: bytes) -> bytes:
-        """The head of a message of a plan as that of one request: MsgId, and CorrelId unless its rule says another."""
+        """The head of a plan's message for one request: with its MsgId, and its CorrelId unless the rule sets another
+        one."""
         correl_id = token if head[mqmd.CORREL_ID] == self.token else head[mqmd.CORREL_ID]
         return mqmd.with_correl_id(mqmd.with_msg_id(head, token), correl_id)
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The request as it is stored."""
         values = [self.client_id, self.response_topic, self.correlation_data.hex(), self.expiry]
         return json.dumps(values, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Request:
-        """From what was stored."""
+        """The request from what was stored."""
         client_id, response_topic, data, expiry = json.loads(raw)
         return cls(client_id, response_topic, bytes.fromhex(data), expiry)
 
 
 class Asking(NamedTuple):
-    """What differs between the heads of publications with correlation data of one length: a form is made for data of
-    NULs, and this writes into its heads what each has."""
+    """What differs between the heads of publications with correlation data of one length. A form is made with NULs as
+    the data, and this writes the actual data into each head."""
 
     request: Request | None
-    """Likewise; None: its rule awaits no answer."""
+    """The request, with NULs as its data; None: the rule awaits no answer."""
     has_correl_id: bool
-    """Whether CorrelId is the token, or the data where there is none."""
+    """Whether CorrelId is the token, or the data if there is no token."""
     from_end: int
-    """Where the data stand in the `mqtt` folder, counted from the end of the head; 0: nowhere."""
+    """Where the data is in the `mqtt` folder, counted from the end of the head; 0: it is not there."""
 
     def stamp(self, head: bytes, data: bytes, token: bytes | None) -> bytes:
         """The head of one publication."""
@@ -90,7 +91,7 @@ def asking_of(rule: InboundRule, properties: Properties, request: Request | None
 
 
 def request_of(rule: InboundRule, client_id: str, properties: Properties) -> Request | None:
-    """The request in a publication, if its rule has somewhere for the answer to go."""
+    """The request in a publication, if its rule has a queue for the answer."""
     topic = properties.get(RESPONSE_TOPIC)
     descriptor = rule.spec.descriptor
     if (

@@ -1,5 +1,5 @@
-"""Set-aside messages: what met a defect of the gateway, whole, behind an MQRFH2 that says what it is and why; and how
-to undo that.
+"""Set-aside messages: what ran into a defect of the gateway, as a whole, behind an MQRFH2 that says what it is and why;
+and how to undo that.
 
 Identifiers, priority and context stay those of the message, as in a dead letter. The properties are in a folder of
 their own, `set_aside`, so that they do not mix with those of the message.
@@ -18,15 +18,15 @@ from gateway.mq.headers.rfh2_folder import Scalar, folder, parse_folder
 
 FOLDER = "set_aside"
 LONGEST_TEXT = 4000
-"""The longest text of a property, a traceback; of a longer one its end is kept."""
+"""The longest text of a property, such as a traceback; of a longer one the end is kept."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Said = Mapping[str, str | int | bytes]
-"""What the properties say: `what`, `whom`, `reason`, `traceback`, `queue`, `key` and more by kind."""
+"""The properties: `what`, `whom`, `reason`, `traceback`, `queue`, `key` and more, depending on the kind."""
 
 
 class Message(NamedTuple):
-    """What to put."""
+    """A set-aside message, to be put."""
 
     head: bytes
     body: bytes
@@ -41,7 +41,7 @@ class Undone(NamedTuple):
 
 
 def build(md: bytes, data: bytes, said: Said) -> Message:
-    """The message `md + data` with what is said of it in front."""
+    """The message `md + data` behind a header that says these things about it."""
     values = {name: plain_text(value) if isinstance(value, str) else value for name, value in said.items()}
     header = rfh2.build(
         [folder(FOLDER, values, content_properties=True)],
@@ -55,9 +55,9 @@ def build(md: bytes, data: bytes, said: Said) -> Message:
 
 
 def strip(md: bytes, data: bytes) -> Undone:
-    """The reverse; HeaderError when it is no set-aside message."""
+    """What a set-aside message stands for. Raises HeaderError if the message is not one."""
     if md[mqmd.FORMAT] != rfh2.FORMAT:
-        raise HeaderError("MQRFH2", "StrucId", 0, "no set-aside message: it begins with no MQRFH2")
+        raise HeaderError("MQRFH2", "StrucId", 0, "not a set-aside message: it does not begin with an MQRFH2")
     header = rfh2.parse(data)
     for raw in header.folders:
         root = parse_folder(raw.decode("utf-8", "replace").rstrip(" \0"))
@@ -65,10 +65,10 @@ def strip(md: bytes, data: bytes) -> Undone:
             said = {child.name: child.value for child in root.children}
             restored = mqmd.with_described(md, header.encoding, header.coded_char_set_id, header.format)
             return Undone(said, restored, data[header.length :])
-    raise HeaderError("MQRFH2", "NameValueData", 36, f"no set-aside message: it has no folder {FOLDER}")
+    raise HeaderError("MQRFH2", "NameValueData", 36, f"not a set-aside message: it has no folder {FOLDER}")
 
 
 def plain_text(text: str) -> str:
-    """Text that every reader takes: no half of a surrogate pair, no control characters, and not too long."""
+    """Text that every reader accepts: without halves of surrogate pairs and control characters, and not too long."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return _CONTROL.sub("?", text)[-LONGEST_TEXT:]

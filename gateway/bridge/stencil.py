@@ -1,7 +1,7 @@
-"""A rule's message cut once at the places where origins differ: topic, client, user and the levels of the topic.
+"""A rule's message, cut once at the places where origins differ: topic, client, user and the levels of the topic.
 
-`assembly` puts a message together from all a rule says; for most rules everything but these few texts is the same
-every time. That code makes the stencil, from an origin whose texts are marks; filling it in costs a fifth. Rules
+`assembly` puts a message together from everything a rule says; for most rules all but these few texts is the same every
+time. That code makes the stencil, from an origin whose texts are marks; filling it in takes a fifth of the time. Rules
 whose messages need more than texts (a correlation from a template, values of each message) have no stencil.
 """
 
@@ -23,14 +23,14 @@ from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, render
 
 _CLIENT, _USER, _TOPIC = "\ue000", "\ue001", "\ue002"
-"""Marks: private use characters. A rule that has one in its own text gets no stencil."""
+"""Marks, which are private use characters. A rule that has one in its own text gets no stencil."""
 _LENGTH = struct.Struct("<i").pack
 MAX_CLIENTS = 4096
 _OF_CLIENT = ("client", "user", "user_or_client")
 _TEXTS = ("level", "rest", "client", "user", "user_or_client", "topic", "listener")
-"""Placeholders whose value is text as it stands."""
+"""Placeholders whose value is a text that is used as it is."""
 _BEFORE_LENGTH = 12
-"""Bytes of an MQRFH2 up to and with StrucLength."""
+"""How many bytes an MQRFH2 has up to and including StrucLength."""
 
 Enclosed = tuple[str, str, Slot]
 """A property that is the text of one placeholder: the text before it, the text after it, the placeholder."""
@@ -38,15 +38,15 @@ Part = str | Enclosed | PropertyRule
 
 
 class TopicPart(NamedTuple):
-    """The part of a message that depends on its topic alone."""
+    """The part of a message that depends only on its topic."""
 
     destination: Destination
     front: bytes
-    """The MQRFH2 from Encoding to the last folder that does not name the client; empty: there is no MQRFH2."""
+    """The MQRFH2 from Encoding to the last folder without the client's name; empty: there is no MQRFH2."""
 
 
 class ClientPart(NamedTuple):
-    """The part of a message that depends on its client alone."""
+    """The part of a message that depends only on its client."""
 
     before: bytes
     """The descriptor and the MQRFH2 up to StrucLength."""
@@ -56,7 +56,7 @@ class ClientPart(NamedTuple):
     """The `mqtt` folder up to the packet identifier; empty: there is none."""
     tails: dict[int, bytes]
     length: int
-    """Bytes of that folder with what follows the packet identifier."""
+    """The length of that folder together with what follows the packet identifier."""
 
     def head(self, front: bytes) -> bytes:
         """The head of a message of this client on the topic with this front."""
@@ -69,7 +69,7 @@ class Stencil(NamedTuple):
     """A rule's message without the texts of an origin."""
 
     user: Template | None
-    """The user identifier, if origins differ in it: then `before` and `alone` end before it."""
+    """The user identifier, if origins differ in it; `before` and `alone` then end before it."""
     before: bytes
     after_user: bytes
     alone: bytes
@@ -78,12 +78,12 @@ class Stencil(NamedTuple):
     fixed: bytes
     """The MQRFH2 from Encoding to the end of the `mcd` folder."""
     has_header: bool
-    """Whether there is an MQRFH2 without a `usr` folder too."""
+    """Whether there is an MQRFH2 even without a `usr` folder."""
     usr: tuple[Part, ...]
     mqps: list[str]
-    """The folder around the topic; one text: there is no such folder."""
+    """The parts of the folder around the topic; one part: there is no such folder."""
     mqtt: list[str]
-    """The folder around the client identifier and the user name, up to the packet identifier."""
+    """The parts of the folder around the client identifier and the user name, up to the packet identifier."""
     close: bytes
     priority: int
     persistent: bool
@@ -91,10 +91,10 @@ class Stencil(NamedTuple):
     is_shared: bool
     """Whether a message consists of a topic's part and a client's part that do not depend on each other."""
     clients: dict[tuple[str, str], ClientPart]
-    """If so: the parts of the clients that published last."""
+    """If so, the parts of the clients that published last."""
 
     def fill(self, match: Match, origin: Origin, scope: Scope) -> Made:
-        """The message of this origin; refused as `Recipe.make` refuses."""
+        """The message of this origin. Raises Refused like `Recipe.make`."""
         part = self.topic_part(match, origin, scope)
         try:
             client = self.clients.get((origin.client_id, origin.username)) or self._client_part(origin, scope)
@@ -166,13 +166,14 @@ def _pair(text: str) -> tuple[bytes, bytes]:
 
 
 def stencil_of(match: Match, origin: Origin) -> Stencil | None:
-    """The stencil for origins of this kind (flags, with a user name or without); None: the rule has none."""
+    """The stencil for origins of this kind (the same flags, and all with a user name or all without); None: the rule
+    has none."""
     kind = (origin.qos, origin.retain, origin.dup, origin.will, not origin.username)
     stencils = match.route.stencils
     if kind not in stencils:
         try:
             stencils[kind] = _cut(match, origin)
-        except Refused:  # a constant that is not of its type: said for each message
+        except Refused:  # a constant that is not of its type: each message is refused with that reason
             stencils[kind] = None
     return cast("Stencil | None", stencils[kind])
 
@@ -201,7 +202,7 @@ def _cut(match: Match, origin: Origin) -> Stencil | None:
 
 
 def _can_be_cut(rule: InboundRule) -> bool:
-    """Whether only its texts differ: nothing is computed from a template, and nothing is asked of each message."""
+    """Whether only its texts differ: nothing is computed from a template, and nothing depends on the single message."""
     computed = (rule.correlation, rule.application_data, rule.group_by, rule.group_sequence, rule.group_last)
     written = (rule.queue, rule.mq_topic, rule.queue_manager, rule.user, *(one[1] for one in rule.properties))
     return not any(template is not None and template.slots for template in computed) and not any(
@@ -210,7 +211,8 @@ def _can_be_cut(rule: InboundRule) -> bool:
 
 
 def _is_shared(rule: InboundRule) -> bool:
-    """Whether only the `mqtt` folder and the user identifier name the client, and the latter nothing of the topic."""
+    """Whether only the `mqtt` folder and the user identifier name the client, and the user identifier does not depend
+    on the topic."""
     of_topic = [rule.queue, rule.mq_topic, rule.queue_manager, *(one[1] for one in rule.properties)]
     names = any(slot.kind in _OF_CLIENT for template in of_topic if template is not None for slot in template.slots)
     return not names and (rule.user is None or all(slot.kind in _OF_CLIENT for slot in rule.user.slots))

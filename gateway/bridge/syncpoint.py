@@ -1,5 +1,5 @@
-"""Whether a message is put within the unit of work that is acknowledged, or by itself; and what becomes of one that is
-longer than its queue takes: decided, and said in words."""
+"""Decides, and says as text, whether a message is put within the unit of work that is acknowledged or by itself, and
+what becomes of one that is longer than its queue takes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gateway.rules.model import ToMq
 
 
 def why_within(prepared: Prepared, *, persistent: bool, joined: bool = False) -> str:
-    """Why a message is put under syncpoint; empty: it is not. All are but those of QoS 0 that are not persistent,
-    unless something else asks for it. `joined`: it has several destinations, or goes with what is stored."""
+    """Why a message is put under syncpoint; empty: it is not. All are, except for QoS 0 that is not persistent, unless
+    something else requires it. `joined`: it has several destinations, or is put together with what is stored."""
     spec = prepared.rule.spec
     if prepared.origin.qos:
         return "QoS 1 and 2 are acknowledged after the commit"

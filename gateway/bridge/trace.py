@@ -1,8 +1,8 @@
 """W3C Trace Context: what passes through the gateway carries the gateway's own span as its parent. Pure.
 
-`traceparent` is `00-TRACE-PARENT-FLAGS` in hexadecimal. Downstream the trace stays, the parent becomes the span of this
-hop, `tracestate` and all else travels as it is. A value that is none of the specification's is left alone: a trace is
-never begun here, and never broken.
+`traceparent` is `00-TRACE-PARENT-FLAGS` in hexadecimal. Downstream the trace stays the same, the parent becomes the
+span of this hop, and `tracestate` and everything else is passed on as it is. A value that is not as the specification
+says is left alone: a trace is never begun here, and never broken.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _TRACEPARENT = TRACEPARENT.encode()
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _SAMPLED = 0x01
 _KNOWN_FLAGS = 0x03
-"""Sampled, and random trace identifier; the others have no meaning yet and are sent as 0."""
+"""The flags for sampled and for a random trace identifier; the others have no meaning yet and are sent as 0."""
 NewSpan = Callable[[], bytes]
-"""Eight random bytes."""
+"""Returns eight random bytes."""
 
 
 def child(value: str, new_span: NewSpan) -> str | None:
-    """The `traceparent` for downstream; None when `value` is not one."""
+    """The `traceparent` for downstream; None if `value` is not a valid one."""
     found = _FORM.fullmatch(value)
     if found is None:
         return None
@@ -38,7 +38,8 @@ def child(value: str, new_span: NewSpan) -> str | None:
 
 
 def passed_on(properties: Properties, new_span: NewSpan) -> Properties:
-    """The same properties, or with the span of this hop where exactly one trace context is among them."""
+    """The properties with the span of this hop, if there is exactly one trace context among them; otherwise
+    unchanged."""
     users = user_properties(properties)
     places = [index for index, (name, _) in enumerate(users) if name == TRACEPARENT]
     made = child(users[places[0]][1], new_span) if len(places) == 1 else None
@@ -49,17 +50,17 @@ def passed_on(properties: Properties, new_span: NewSpan) -> Properties:
 
 
 def sampled(properties: Properties) -> str:
-    """The only trace context among them, if its trace is sampled; else nothing."""
+    """The only trace context among the properties, if its trace is sampled; otherwise empty."""
     found = [value for name, value in user_properties(properties) if name == TRACEPARENT]
     match = _FORM.fullmatch(found[0]) if len(found) == 1 else None
     return found[0] if match is not None and int(match[4], 16) & _SAMPLED else ""
 
 
 def is_traced(users: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a trace context is among user properties as they are on the wire."""
+    """Whether there is a trace context among user properties as they are on the wire."""
     return any(name == _TRACEPARENT for name, _ in users)
 
 
 def carries(properties: Properties) -> bool:
-    """Whether a trace context is among them: such messages are each different."""
+    """Whether there is a trace context among the properties: such messages all differ."""
     return any(name == TRACEPARENT for name, _ in user_properties(properties))

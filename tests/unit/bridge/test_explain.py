@@ -33,7 +33,7 @@ def explained(topic="plant/lima/t", qos=0, payload=b"", rules=RULES, client="c")
 def test_every_rule_gets_its_reason():
     why = {one.rule: (one.applies, one.why) for one in explained().considered}
     assert why["qos"] == (False, "the topic matches, but not: qos is 1 or 2")
-    assert why["big"] == (False, "the topic matches, but the payload is not what the rule asks for")
+    assert why["big"] == (False, "the topic matches, but the payload is not what the rule requires")
     assert why["used"] == (True, "the topic matches")
     assert why["late"] == (False, "`used` comes first and does not say `continue`")
     assert why["short"] == (False, "the topic has 3 levels, the pattern 1")
@@ -58,7 +58,7 @@ def test_what_would_be_put_is_shown_in_words():
 @pytest.mark.parametrize(
     ("text", "qos", "within", "why"),
     [
-        ("", 0, False, "QoS 0 that is not persistent stands by itself"),
+        ("", 0, False, "QoS 0 that is not persistent is put by itself"),
         ("", 1, True, "QoS 1 and 2 are acknowledged after the commit"),
         ("", 2, True, "QoS 1 and 2 are acknowledged after the commit"),
         ("syncpoint: always", 0, True, "the rule says `syncpoint: always`"),

@@ -62,7 +62,7 @@ def test_tests_that_hold(test):
         ("{publish: {topic: mq}, expect: [{queue: Q}]}", "`queue` is '', not 'Q'"),
         ("{publish: {topic: mq}, expect: [{refused: schema}]}", "refused as nothing (), not schema"),
         ("{publish: {topic: mq}, expect: [{properties: {a: 1}}]}", "property `a` is None, not 1"),
-        ("{publish: {topic: 'a/#'}}", "no valid topic"),
+        ("{publish: {topic: 'a/#'}}", "its topic is not valid"),
         ("{publish: {topic: mq}, expect: [{topic: a}]}", "describes puts"),
         ("{put: {queue: C, properties: {site: x}}, expect: [{queue: Q}]}", "describes publications"),
         ("{put: {queue: C, properties: {site: x}}, expect: [{topic: y}]}", "`topic` is 'p/x', not 'y'"),
