@@ -29,11 +29,7 @@ def bound(policy: Policy, connect: Connect, certified: str | None, verdict: Verd
     if policy.client_ids == "any":
         return verdict
     if not user:  # an anonymous client: an identifier is made for it, and it cannot take a user's
-        return (
-            verdict
-            if not client_id
-            else _refused("a client without a user name has to leave its client identifier empty")
-        )
+        return verdict if not client_id else _refused("without a user name the client identifier has to be empty")
     if policy.client_ids == "equals_user":
         return _equal(client_id, user, verdict, "the client identifier has to be the user name")
     return _beginning(client_id, user, verdict)

@@ -1,1 +1,1 @@
-"""The only importer of Twisted."""
+"""Sockets, TLS, WebSocket and HTTP. The only room that imports Twisted."""

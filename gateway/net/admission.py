@@ -1,4 +1,4 @@
-"""Which connections are let in: rates and numbers of a listener, and the share of one address. All before CONNECT."""
+"""Which connections are let in, before CONNECT: the rates and numbers of a listener, and the share of one address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.session.connection import Connection
 
 @dataclass(slots=True)
 class Listening:
-    """A listener: bound, and open as soon as it has an acceptor."""
+    """A listener: bound, and open once it has an acceptor."""
 
     settings: Listener
     address: str
@@ -30,42 +30,45 @@ class Listening:
     number: int = 0
     tls: TlsContext | None = None
     proxies: tuple[Network, ...] | None = None
-    """From where PROXY headers, or those of HTTP, are believed; None: from wherever the listener is reached."""
+    """Which addresses are believed when they send PROXY headers or those of HTTP proxies; None: all that reach the
+    listener."""
     names: frozenset[str] = frozenset()
-    """Host names that pages may have this gateway by, besides those in its certificate."""
+    """Host names under which pages may reach this gateway, besides those in its certificate."""
     rates: ConnectRates = field(default_factory=lambda: ConnectRates(0, 0, time.monotonic))
     shares: Shares = field(default_factory=lambda: Shares(0))
     addresses: dict[Link, str] = field(default_factory=dict)
     """The address to whose share each connection counts."""
 
     def address_header(self, peer: str) -> str | None:
-        """The header in which an HTTP proxy with this address says who its client is; None: nobody is believed."""
+        """The header in which an HTTP proxy with this address says who its client is; None: the address is not
+        believed."""
         web = self.settings.websocket
         header = None if web is None else web.address_header
         return header if header is not None and is_trusted(peer, self.proxies or ()) else None
 
 
 class Admission:
-    """The limits of all listeners, and what is used up of them."""
+    """The limits of all listeners, and how much of them is used."""
 
     def __init__(self, engine: Engine, limits: Limits) -> None:
         self.engine = engine
         self.limits = limits
         self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
         self.certificate_user = "common_name"
-        """What of a client certificate is the user name."""
+        """Which name in a client certificate is the user name."""
         self.on_refused: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
         self.listening: dict[str, Listening] = {}
 
     def add(self, listening: Listening) -> None:
-        """Limits for a listener that has been opened."""
+        """Apply the limits to a listener that has been opened."""
         per_second, per_address, share = self._of(listening.settings)
         listening.rates = ConnectRates(per_second, per_address, time.monotonic)
         listening.shares = Shares(share)
         self.listening[listening.settings.name] = listening
 
     def _of(self, settings: Listener) -> tuple[int, int, int]:
-        """A listener's connections a second, of all and from one address, and an address's share of them."""
+        """How many connections a second a listener admits in all and from one address, and how many an address may have
+        open."""
         own, everybody = settings.limits, self.limits
         per_address, share = own.connects_per_second_per_address, own.connections_per_address
         return (
@@ -75,7 +78,7 @@ class Admission:
         )
 
     def use(self, limits: Limits, settings: list[Listener]) -> None:
-        """New rates, shares and numbers. Of a rate that has not changed, what is used up stays used up."""
+        """Use other rates, shares and numbers. For a rate that has not changed, what is used up stays used up."""
         if limits.connects_per_second != self.limits.connects_per_second:
             self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
         before = {name: self._of(listening.settings) for name, listening in self.listening.items()}
@@ -93,7 +96,7 @@ class Admission:
                 self._share_anew(listening, share)
 
     def _share_anew(self, listening: Listening, most: int) -> None:
-        """A new share for each address. Open connections count towards it, and none is closed."""
+        """Give each address a new share. Open connections count towards it, and none is closed."""
         listening.shares, listening.addresses = Shares(most), {}
         if not most:
             return
@@ -104,14 +107,14 @@ class Admission:
                 listening.shares.hold(address)
 
     def take(self, listening: Listening, link: Link, *, named: bool = True) -> Connection | None:
-        """The broker's connection for an accepted socket; None when there are too many, in all or from its address.
-        Not `named`: a proxy is still to say which address that is."""
+        """The broker's connection for an accepted socket; None if there are too many, in all or from its address. If it
+        is not `named`, a proxy is still to say which address that is."""
         why = self._too_many(listening) or (self._too_many_from(listening, link) if named else None)
         connection = None
         if why is None:
             connection = self.engine.connected(link)
             if connection is None and not self.engine.context.draining:
-                why = "the gateway has as many connections as it may"
+                why = "the gateway has as many connections as it may have"
         if connection is None:
             self._count(listening, link, why)
             self._give_back(listening, link)
@@ -120,25 +123,25 @@ class Admission:
         return connection
 
     def gone(self, listening: Listening, link: Link) -> None:
-        """A connection that was let in has ended."""
+        """Note that a connection which was let in has ended."""
         listening.connections -= 1
         self._give_back(listening, link)
 
     def _too_many(self, listening: Listening) -> str | None:
         limit = listening.settings.max_connections
         if limit is not None and listening.connections >= limit:
-            return "the listener has as many connections as it may"
+            return "the listener has as many connections as it may have"
         if not self.rates.admit() or not listening.rates.admit():
-            return "connections come faster than limits allow"
+            return "connections come faster than the limits allow"
         return None
 
     def _too_many_from(self, listening: Listening, link: Link) -> str | None:
         address = address_of(link.peer)
         self._give_back(listening, link)  # a reload may have counted it before a proxy named its client
         if not listening.rates.admit_from(address):
-            return "connections from this address come faster than limits allow"
+            return "connections from this address come faster than the limits allow"
         if not listening.shares.take(address):
-            return "this address has as many connections as it may"
+            return "this address has as many connections as it may have"
         if listening.shares.most:
             listening.addresses[link] = address
         return None
@@ -153,7 +156,7 @@ class Admission:
         return not self._count(listening, link, self._too_many_from(listening, link))
 
     def _count(self, listening: Listening, link: Link, why: str | None) -> bool:
-        """Count and log why a connection is refused, if it is."""
+        """Count and log the reason why a connection is refused, if there is one; returns whether it is refused."""
         if why is None:
             return False
         name = listening.settings.name
@@ -162,12 +165,12 @@ class Admission:
         return True
 
     def malformed(self, listener: str, peer: str, why: str) -> None:
-        """Count and log a connection whose first bytes are not what its listener takes: PROXY, WebSocket."""
+        """Count and log a connection whose first bytes are not what its listener accepts: PROXY, WebSocket."""
         self.engine.counters.mqtt_connects[listener, "3.1.1", "malformed"] += 1
         self.refused(listener, peer, why)
 
     def believes(self, listening: Listening, peer: str) -> bool:
-        """Whether PROXY headers from this address are believed; if not that is counted and logged."""
+        """Whether PROXY headers from this address are believed; if not, count and log it."""
         trusted = is_trusted(peer, listening.proxies)
         if not trusted:
             self.malformed(

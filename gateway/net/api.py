@@ -1,8 +1,8 @@
-"""The JSON API and the page beneath and beside it: tokens, roles, Host and Origin checks, security headers.
+"""The JSON API, and the page beneath and beside it: tokens, roles, checks of Host and Origin, security headers.
 
-Endpoints are plain functions of a `Call`; what they answer is JSON, a `Stream` of server-sent events, or `Later`, when
-it is found out elsewhere. What is not as openapi.json describes it is refused before they see it. This module knows
-HTTP and none of their business.
+Endpoints are plain functions of a `Call`. They answer with JSON, with a `Stream` of server-sent events, or with `Later`
+if the answer is made elsewhere. What does not match openapi.json is refused before it reaches them. This module knows
+HTTP, but not what the endpoints do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.ports.link import plain_address
 from gateway.ports.people import PUBLIC, VIEWER, Caller
 
 MAX_VALUES = 50_000
-"""In one request: what is made of them is many times as long as their text."""
+"""How many values one request may have: the objects made of them are many times as large as their text."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,8 @@ class Api(Bounded):
         self._contract = shipped()
 
     def most(self, request: Request, method: str, path: str) -> int | None:
-        """What `_dispatch` would let in, as far as the headers say."""
+        """The longest body that `_dispatch` would accept, as far as the headers tell; None: it would refuse the
+        request."""
         found = [one for one in self._endpoints if one.method == method and one.pattern.match(path)]
         try:
             check_host(request, self._guard.hosts, method)
@@ -72,7 +73,7 @@ class Api(Bounded):
         asked = _Asked(request.method.decode("latin-1"), self._guard.caller_of(request), peer)
         try:
             found = self._dispatch(request, asked)
-        except Exception as error:  # noqa: BLE001 -- told apart where it is answered, and kept in no variable: a cycle
+        except Exception as error:  # noqa: BLE001 -- told apart in `_outcome`; a variable for it would make a cycle
             status, answer = self._outcome(request, error, asked)
             return _written(request, status, answer, asked)
         if isinstance(found, tuple) and isinstance(found[1], Later):
@@ -83,12 +84,12 @@ class Api(Bounded):
         return _written(request, status, answer, asked)
 
     def _outcome(self, request: Request, found: tuple[int, object] | Exception, asked: _Asked) -> tuple[int, object]:
-        """Status and answer, noted where somebody may ask for it."""
+        """Status and answer, recorded in the audit trail if the request belongs there."""
         if isinstance(found, Problem):
             found = found.status, found.body
-        elif isinstance(found, Exception):  # the log has the error; the answer does not show it
+        elif isinstance(found, Exception):  # the error is in the log, but not in the answer
             self._guard.on_defect(found, asked.peer)
-            found = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
+            found = 500, Problem(500, "Defect", "the gateway ran into a defect: see `defect` in the log").body
         status, answer = found
         known, call = asked.endpoint, asked.call
         if asked.method != "GET" or status in {401, 403, 421} or (known is not None and known.audited):
@@ -102,7 +103,7 @@ class Api(Bounded):
 
     def _later(self, request: Request, later: Later, asked: _Asked) -> int | bytes:
         gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
+        request.notifyFinish().addErrback(gone.append)  # noted if the client does not wait for the answer
 
         def answered(found: tuple[int, object] | Exception) -> None:
             status, answer = self._outcome(request, found, asked)
@@ -140,7 +141,7 @@ class Api(Bounded):
         raise Problem(405, "Method not allowed", f"{asked.method} is not offered at {path}")
 
     def _call(self, request: Request, one: Endpoint, arguments: dict[str, str], asked: _Asked) -> Call:
-        """The request as the document describes it (Problem)."""
+        """The request, checked against the document. Raises Problem."""
         query = parse_qs(request.uri.partition(b"?")[2].decode("latin-1"), keep_blank_values=True)  # not the body's
         body = _body(request, one.method)
         try:
@@ -155,8 +156,8 @@ class Api(Bounded):
 
 
 def _named(part: str) -> str:
-    """The name that a part of a path is. `.` and `..` do not reach us as such, however they are encoded (RFC 3986,
-    5.2.4; browsers take `%2e` for a dot): they have a `;` before them, which an encoded name never has."""
+    """The name that a part of a path stands for. `.` and `..` do not reach us as such, however they are encoded (RFC
+    3986, 5.2.4; browsers take `%2e` for a dot), so clients write `;` before them, which an encoded name never has."""
     return part[1:] if part in {";.", ";.."} else unquote(part)
 
 
@@ -181,7 +182,7 @@ def _body(request: Request, method: str) -> dict[str, Any] | None:
 
 
 def _values(raw: bytes) -> int:
-    """About how many values JSON text has, without making them: the longest bodies are mostly one text."""
+    """About how many values a JSON text has, without making them: the longest bodies are mostly one text."""
     pieces = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     texts = pieces.count(b'"') // 2
     if texts > MAX_VALUES:
@@ -191,7 +192,7 @@ def _values(raw: bytes) -> int:
 
 
 def _written(request: Request, status: int, answer: object, asked: _Asked) -> bytes:
-    """The body; status and headers are set."""
+    """Write status and headers; returns the body."""
     request.setResponseCode(status)
     if isinstance(answer, Reply):
         for cookie in answer.cookies:
@@ -216,7 +217,8 @@ def _is_browser(request: Request) -> bool:
 
 
 def _stream(request: Request, stream: Stream, still: Callable[[], bool]) -> int:
-    """`still`: whether who has asked is still known; the events end with it."""
+    """Begin a stream of events. `still`: whether the caller is still known; the stream ends when that is no longer
+    so."""
     request.setHeader("content-type", "text/event-stream")
     request.write(b": open\n\n")
 
@@ -232,7 +234,7 @@ def _stream(request: Request, stream: Stream, still: Callable[[], bool]) -> int:
 
 
 class Static(Resource):
-    """The page: files of the package, no directory listing, nothing else reachable."""
+    """The page: files of the package, without directory listings; nothing else can be reached."""
 
     isLeaf = True
 
@@ -242,7 +244,7 @@ class Static(Resource):
         self._cache: dict[str, bytes] = {}
 
     def render(self, request: Request) -> bytes:
-        """A file, or the page itself."""
+        """Answer with a file, or with the page itself."""
         refused = only_read(request)
         if refused is not None:
             return refused
@@ -250,7 +252,7 @@ class Static(Resource):
             check_host(request, self._guard.hosts, "GET")
         except Problem as wrong:
             return problem(request, wrong.status, str(wrong))
-        if not request.postpath:  # without the slash, what the page names beside itself would be beside this folder
+        if not request.postpath:  # without the slash, relative addresses in the page would lead out of this folder
             request.setResponseCode(302)
             request.setHeader("location", "admin/")
             return b""

@@ -1,9 +1,9 @@
-"""What is kept in memory for all connections together: packets that have not arrived whole, what is not read, the
-topics of aliases, and what goes with a CONNACK that waits for a commit.
+"""What is kept in memory for all connections together: packets that have not arrived completely, data that is not read,
+the topics of aliases, and what goes with a CONNACK that waits for a commit.
 
-Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them would still fill a machine.
-The sum is not counted along, which would cost each packet something. It grows by no more than what is received and
-sent, so that it is looked at when that has been as much as there was room for.
+Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them could still fill a machine.
+The sum is not kept up to date, which would cost each packet something. As it grows by no more than what is received and
+sent, it is computed again once that amounts to as much as there was room for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from gateway.net.hub_socket import HubSocket
 from gateway.session.connection import CLOSED, ONLINE, Connection
 
 LEFT = 3 / 4
-"""Of what is allowed, once too much was kept: or the next packet would have somebody closed again."""
+"""The share of what is allowed that remains when too much was kept; with more, the next packet would have somebody
+closed again."""
 OFTEN = 1 / 16
-"""Of what is allowed: so much more may come before the sum is looked at again, however little room there is."""
+"""The share of what is allowed that may arrive before the sum is computed again, however little room there is."""
 
 
 class _Kept(NamedTuple):
@@ -29,17 +30,17 @@ class _Kept(NamedTuple):
 
 
 class Buffers:
-    """The bound of what is kept for the sockets of a hub."""
+    """Limits what is kept for the sockets of a hub."""
 
     def __init__(self, context: Context, sockets: Callable[[], Iterable[HubSocket]]) -> None:
         self._context = context
         self._sockets = sockets
         self._looked_for = 0
         self._next = 0
-        """How much will have been read and written when the sum is looked at again."""
+        """How much will have been read and written when the sum is computed again."""
 
     def look(self) -> bool:
-        """Close those that keep most if all together keep too much. Whether somebody was closed."""
+        """Close the connections that keep most if all together keep too much; returns whether any was closed."""
         most, counters = self._context.limits.max_buffered_bytes, self._context.counters
         moved = counters.bytes_in + counters.bytes_out
         if not most or (moved < self._next and most == self._looked_for):
@@ -52,7 +53,8 @@ class Buffers:
         return left < before
 
     def _close(self, kept: list[_Kept], total: int, most: int) -> int:
-        """Close connections, those that keep most first, until no more than `most` is kept."""
+        """Close connections, those that keep most first, until no more than `most` is kept; returns what is still
+        kept."""
         for one in sorted(kept, key=lambda one: one.bytes, reverse=True):
             if total <= most:
                 break
@@ -64,13 +66,13 @@ class Buffers:
     def _end(self, one: _Kept) -> None:
         context, connection = self._context, one.connection
         if one.link.buffered() * 2 > one.bytes:
-            text = "all clients together leave too much unread, this one most of it"
+            text = "all clients together leave too much unread, this one the most: read faster"
             context.close(connection, "slow_consumer", text)
-            one.link.abort()  # it would be kept for seconds more
+            one.link.abort()  # with `close` it would be kept for some more seconds
             return
-        text = "all clients together have too much begun and not finished, this one most of it: send the rest sooner"
+        text = "all clients together have begun too much without finishing it, this one the most: send the rest sooner"
         if _of_aliases(connection) * 2 > one.bytes:
-            text = "the topics of all clients' aliases take too much, this one's most of it: use shorter topics"
+            text = "the topics of all clients' aliases take too much memory, this one's the most: use shorter topics"
         context.refuse(connection, QUOTA_EXCEEDED, "buffers_full", text)
         connection.reader.held = None
         connection.aliases.clear()
@@ -81,7 +83,7 @@ def _of_aliases(connection: Connection) -> int:
 
 
 def _kept(link: HubSocket) -> _Kept | None:
-    """What is kept for a connection, if that is anything."""
+    """What is kept for a connection; None: nothing."""
     connection, size = link.connection, link.buffered()
     if connection is None:
         return None

@@ -1,5 +1,5 @@
-"""A request of the administration API as its endpoints see it, and what they answer: nothing of HTTP is loaded for it,
-so that commands on a stopped queue manager use the endpoints too, and start quickly."""
+"""A request of the administration API as its endpoints see it, and their answers. Nothing of HTTP is loaded for this,
+so that commands on a stopped queue manager can use the endpoints too and still start quickly."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_BODY = 6 << 20
-"""The longest body of any route: a message of 4 MiB, MAXMSGL of a queue unless somebody raises it, in Base64."""
+"""The longest body of any operation: a message of 4 MiB, the MAXMSGL of a queue unless somebody raises it, in
+Base64."""
 LONGEST_NUMBER = 100
-"""Digits: Python converts some thousands."""
+"""The most digits of a number: Python converts some thousands."""
 KEPT = 64 << 10
-"""What is kept of a body where nobody says otherwise."""
+"""How much of a body is kept unless an endpoint says otherwise."""
 
 
 class Problem(Exception):
@@ -33,16 +34,16 @@ class Problem(Exception):
 
 
 class Act(NamedTuple):
-    """What somebody has asked for, for the audit trail."""
+    """A request, for the audit trail."""
 
     caller: Caller
     address: str
     action: str
     """Method and path of the operation, with its parameters in braces."""
     place: dict[str, str]
-    """What stood for them."""
+    """The values of the parameters in the path."""
     arguments: dict[str, Any]
-    """Query and body."""
+    """The values of query and body."""
     status: int
     answer: object = None
 
@@ -60,7 +61,7 @@ class Call:
     cookie: Callable[[str], str] = lambda _name: ""
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A number of the query."""
+        """A number in the query, or the default, at most `most`. Raises Problem if it is not a number."""
         text = self.query.get(name)
         if text is None:
             return default
@@ -71,7 +72,7 @@ class Call:
 
 @dataclass(slots=True)
 class Stream:
-    """Server-sent events: `begin(send)` starts them and answers what stops them."""
+    """Server-sent events: `begin(send)` starts them and returns a function that stops them."""
 
     begin: Callable[[Callable[[str, object], None]], Callable[[], None]]
 
@@ -89,7 +90,7 @@ class Later:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer with headers, and who is known by it."""
+    """An answer with headers, and the caller that it has identified."""
 
     body: object
     cookies: list[str] = field(default_factory=list)
@@ -106,19 +107,19 @@ class Endpoint:
     role: str
     handle: Callable[[Call], tuple[int, object]]
     path: str = ""
-    """As in the document, with its parameters in braces."""
+    """The path as in the document, with its parameters in braces."""
     most: int = KEPT
-    """The longest body."""
+    """The longest body that is accepted."""
     audited: bool = False
-    """Whether it is in the audit trail, as everything is that is no GET."""
+    """Whether requests are in the audit trail, as all are except for GET."""
     browsed: bool = False
-    """Whether people come here by a link: what is refused is a page for them."""
+    """Whether people come here by following a link, so that a refusal is a page for them."""
 
 
 def endpoint(
     method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]], *, most: int = KEPT,
     audited: bool = False, browsed: bool = False,
 ) -> Endpoint:  # fmt: skip
-    """`/queues/{queue}` matches one path segment, percent-encoded."""
+    """An endpoint; `/queues/{queue}` matches one path segment, percent-encoded."""
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
     return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited, browsed)

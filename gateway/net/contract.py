@@ -1,7 +1,7 @@
-"""Checks requests against the API's document (openapi.json): handlers see only what is described there.
+"""Checks requests against the API's document (openapi.json), so that handlers see only what it describes.
 
-The same document tells clients what to send and tests what to generate. Compiled when an operation is
-first called; the work is bounded by the size of the body. Knows neither Twisted nor the endpoints.
+The same document tells clients what to send and tests what to generate. Schemas are compiled when an operation is first
+called; the work is bounded by the size of the body. Knows neither Twisted nor the endpoints.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
-"""Longer numbers are not converted: none of the API has so many digits."""
+"""Longer numbers are not converted: no number of the API has so many digits."""
 _NAMES_ONLY = {"required", "additionalProperties"}
-"""What is said of these quotes names of the document and of the body, no values."""
+"""Errors that quote only names of the document and of the body, not values."""
 _OF_VALUE = re.compile(
     r".* ((?:is (?:not|shorter|longer|less|greater)|does not match|has (?:more|less|fewer))\b.*)", re.DOTALL
 )
-"""What is said of a value, which stands before it."""
+"""The part of an error that follows the value it is about."""
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?\Z")
 
 
 class Unfit(Exception):
-    """A request the document does not describe; the text names the parts."""
+    """A request that the document does not describe; the text names the parts."""
 
 
 class _Schema:
-    """A schema of the document; compiled when it is first needed."""
+    """A schema of the document, compiled when it is first needed."""
 
     __slots__ = ("_document", "_schema", "_validator")
 
@@ -38,7 +38,7 @@ class _Schema:
         self._validator: Any = None
 
     def iter_errors(self, value: object) -> Iterator[Any]:
-        """What is wrong with a value."""
+        """The errors in a value."""
         if self._validator is None:
             import jsonschema_rs
 
@@ -76,7 +76,7 @@ class Contract:
         }
 
     def check_query(self, method: str, path: str, query: Mapping[str, Sequence[str]]) -> None:
-        """Unfit unless the parameters are those of the document."""
+        """Raise Unfit unless the parameters are those of the document."""
         operation = self._operations.get((method, path))
         if operation is None:
             return
@@ -92,7 +92,7 @@ class Contract:
         _raise(wrong)
 
     def check_body(self, method: str, path: str, body: object) -> None:
-        """Unfit unless the body (None: none came) is as the document says."""
+        """Raise Unfit unless the body (None: there is none) is as the document says."""
         operation = self._operations.get((method, path))
         if operation is None or operation.body is None or (body is None and not operation.body_needed):
             return
@@ -102,7 +102,7 @@ class Contract:
 
 
 def shipped() -> Contract:
-    """The document of this package."""
+    """The contract in the document of this package."""
     return Contract(json.loads(files("gateway.net").joinpath("static", "openapi.json").read_bytes()))
 
 
@@ -116,7 +116,8 @@ def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _converted(text: str, kind: object) -> object:
-    """A parameter converted to its schema's type; text that cannot be is left for the schema to refuse."""
+    """A parameter converted to the type in its schema; text that cannot be converted is left for the schema to
+    refuse."""
     if kind == "integer" and _INTEGER.match(text):
         return int(text)
     if kind == "number" and _NUMBER.match(text):
@@ -127,8 +128,8 @@ def _converted(text: str, kind: object) -> object:
 
 
 def _wrong(validator: _Schema, value: object, *, quoted: bool = True) -> list[str]:
-    """`quoted`: whether values may be said. What a body holds may be a password or a message, and the refusal is
-    audited."""
+    """The errors in a value, as texts. `quoted`: whether they may quote values. A body may hold a password or a
+    message, and refusals are audited."""
     found = []
     for error in validator.iter_errors(value):
         place = ".".join(str(part) for part in error.instance_path)

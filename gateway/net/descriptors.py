@@ -1,6 +1,6 @@
-"""Open files: connections take them up to a number, the rest is for the journal, the queue manager and operators.
+"""Open files: connections may take them up to a number, as the journal, the queue manager and operators need the rest.
 
-The kernel gives out the lowest descriptor that is free, so that a connection whose own is high says how many are open.
+The kernel gives out the lowest free descriptor, so a connection with a high descriptor shows how many are open.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
 RESERVED = 2048
-"""Not for connections of devices. Programs may take half of them, operators a quarter; the others are for the journal,
-the queue manager, logs and logins elsewhere."""
+"""How many descriptors devices may not take. Programs may take half of these, operators a quarter; the others are for
+the journal, the queue manager, logs and logins elsewhere."""
 CALM_SECONDS = 60.0
-"""Without a connection that was turned away, and it is no problem any more."""
+"""When no connection was turned away for this long, the problem is over."""
 PROBLEM = "open files"
 
 
 class Log(Protocol):
-    """The part of a log that is used here."""
+    """The methods of a log that are used here."""
 
     def warning(self, event: str, msg: str, **fields: object) -> None:
         """Write a warning."""
@@ -28,12 +28,12 @@ class Log(Protocol):
 
 
 def most_for_connections() -> int:
-    """How many descriptors connections may take: of what the process may open, all but a reserve."""
+    """How many descriptors connections may take: all that the process may open, except for a reserve."""
     return _limit() - _reserve()
 
 
 def most_for_programs() -> int:
-    """The same for programs at the MQI socket."""
+    """How many descriptors may be in use before programs at the MQI socket are turned away."""
     return _limit() - _reserve() // 2
 
 
@@ -52,7 +52,8 @@ def _reserve() -> int:
 
 
 class Descriptors:
-    """Connections that were turned away for want of descriptors: for the log, and among the problems of the gateway."""
+    """Connections that were turned away because there were no descriptors left: logs them, and adds them to the
+    problems of the gateway."""
 
     def __init__(self, log: Log, problems: MutableMapping[str, str], monotonic: Callable[[], float]) -> None:
         self._log = log
@@ -61,7 +62,7 @@ class Descriptors:
         self._last = 0.0
 
     def exhausted(self, listener: str) -> None:
-        """A connection was turned away, or not accepted."""
+        """Note that a connection was turned away or not accepted."""
         self._tell(
             listener,
             f"the gateway's own files and connections have taken all {most_for_connections()}",
@@ -69,7 +70,7 @@ class Descriptors:
         )
 
     def exhausted_by_programs(self) -> None:
-        """A program at the MQI socket was turned away."""
+        """Note that a program at the MQI socket was turned away."""
         self._tell(
             "mqi",
             f"the gateway's own files, programs and connections have taken all {most_for_programs()}",
@@ -87,7 +88,7 @@ class Descriptors:
             self._log.warning("descriptors", text, listener=listener)
 
     def look(self) -> None:
-        """Called every second."""
+        """Remove the problem once it is over; called every second."""
         if PROBLEM in self._problems and self._monotonic() - self._last > CALM_SECONDS:
             del self._problems[PROBLEM]
             self._log.info("descriptors", "there are descriptors for connections again")

@@ -30,7 +30,7 @@ from gateway.mqtt.packets import (
 
 
 class Device:
-    """One connection to a gateway. Errors: OSError, TimeoutError, ProtocolError."""
+    """A connection to a gateway. Its methods raise OSError, TimeoutError and ProtocolError."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Device:
         self._reader = client.server_reader(version)
         self._packets: deque[Packet] = deque()
         self._publications: deque[Packet] = deque()
-        """What came while something else was waited for."""
+        """Publications that arrived while something else was waited for."""
         self._unreleased: set[int] = set()
-        """Packet identifiers of QoS 2 publications taken, whose PUBREL has not come."""
+        """Packet identifiers of QoS 2 publications that were received and whose PUBREL has not arrived."""
         self._ids = 0
         self._timeout = timeout
         self._ping_every = self._ping_at = math.inf
@@ -83,7 +83,7 @@ class Device:
         return reasons.name(reason) if self.version == V5 else reasons.return_code_name(reason)
 
     def connect(self, username: str | None = None, password: bytes | None = None, keep_alive: int = 60) -> int:
-        """Send CONNECT. Returned is the reason code of the CONNACK."""
+        """Send CONNECT; returns the reason code of the CONNACK."""
         connect = client.connect(self.version, self.client_id, keep_alive=keep_alive)
         connect.username, connect.password = username, password
         self._send(client.encode_connect(connect))
@@ -94,14 +94,14 @@ class Device:
         return int(answer[1].reason)
 
     def subscribe(self, filter_: str, qos: int = 0) -> int:
-        """Send SUBSCRIBE. Returned is the granted QoS, or the reason code."""
+        """Send SUBSCRIBE; returns the granted QoS, or the reason code of a refusal."""
         packet_id = self._id()
         self._send(client.encode_subscribe(self.version, Subscribe(packet_id, [Subscription(filter_, qos)])))
         answer: Any = self._next(SUBACK)
         return int(answer[1].reasons[0])
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> float:
-        """Publish and wait for the last acknowledgement. Returned are the seconds that took."""
+        """Publish, and wait for the last acknowledgement; returns how many seconds that took."""
         started = time.perf_counter()
         packet_id = self._id() if qos else 0
         data = writer.encode_publish(self.version, topic.encode(), payload, qos, retain=retain, packet_id=packet_id)
@@ -115,7 +115,7 @@ class Device:
         return time.perf_counter() - started
 
     def receive(self, timeout: float | None = None) -> tuple[str, bytes]:
-        """The next publication; it is acknowledged. `timeout`: the longest wait for it, in seconds."""
+        """The next publication, which is acknowledged. `timeout`: how many seconds to wait for it at most."""
         while True:
             packet: Any = self._publications.popleft() if self._publications else self._next(PUBLISH, timeout)
             first, topic, packet_id, _, payload = packet
@@ -123,7 +123,7 @@ class Device:
                 return topic.decode(), payload
 
     def _acknowledged(self, qos: int, packet_id: int) -> bool:
-        """Answer a publication. Whether it is a new one."""
+        """Answer a publication; returns whether it is a new one."""
         if qos == 1:
             self._send(writer.encode_acks(PUBACK, [packet_id]))
         elif qos == 2:
@@ -160,7 +160,7 @@ class Device:
             self._read(until)
 
     def _aside(self, packet: Any) -> None:
-        """A packet that comes while another is waited for."""
+        """Handle a packet that arrives while another one is waited for."""
         kind = packet[0] >> 4
         if kind == PUBLISH:
             self._publications.append(packet)
@@ -172,17 +172,17 @@ class Device:
             raise ProtocolError(f"the gateway closed the connection ({reasons.name(reason)})", reason)
 
     def _read(self, until: float) -> None:
-        """Wait for bytes, and let the gateway know meanwhile that somebody is there."""
+        """Wait for bytes, and meanwhile let the gateway know that this client is alive."""
         now = time.monotonic()
         if now >= self._ping_at:
             if not self._heard and not self._come(0.0):
-                raise ConnectionError("it does not answer PINGREQ")
+                raise ConnectionError("the gateway does not answer PINGREQ")
             self._send(client.encode_pingreq())
             self._heard, self._ping_at = False, now + self._ping_every
         self._come(max(0.0, min(until, self._ping_at) - now))
 
     def _come(self, seconds: float) -> bool:
-        """Take what comes within so long. False: nothing has."""
+        """Read what arrives within this time; returns False if nothing does."""
         self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(65_536)

@@ -1,9 +1,9 @@
-"""Who the client of an HTTP proxy is, by the header in which proxies say it: a list of addresses, as in
+"""Who the client of an HTTP proxy is, by the header in which proxies say so: a list of addresses, as in
 X-Forwarded-For, or Forwarded (RFC 7239).
 
-Each proxy adds at the right whom it serves; further to the left is what others have said, the client itself first of
-all. So the list is read from the right, and on for as long as it names trusted proxies. Bounded: so many of them, and
-so much of Forwarded. No I/O.
+Each proxy adds on the right whom it serves; further to the left is what others have said, the client itself first of
+all. So the list is read from the right for as long as it names trusted proxies. The number of proxies and the length of
+Forwarded are bounded. No I/O.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _NODE = re.compile(
     r"(?:\[(?P<six>[0-9a-f:.]{2,45})\]|(?P<four>[0-9.]{7,15}))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-f:.]{2,45})",
     re.ASCII | re.IGNORECASE,
 )
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105 - of HTTP
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105 - a token of HTTP
 _PAIR = re.compile(
     rf'[ \t]*+(?:(?P<name>{_TOKEN})=(?:(?P<token>{_TOKEN})|"(?P<quoted>(?:[^"\\]|\\.)*+)"))?[ \t]*+(?P<end>[;,]|\Z)'
 )
 
 
 def client_of(header: str, headers: Iterable[tuple[bytes, bytes]], trusted: Sequence[Network]) -> str:
-    """Address and port (0: not said) of the first from the right that is no trusted proxy, or of the last that can be
-    read. Empty: nobody is named."""
+    """Address and port (0: not given) of the first client from the right that is not a trusted proxy, or of the last
+    one that can be read. Empty: nobody is named."""
     name, peer = header.lower(), ""
     said = [value.decode("latin-1") for key, value in headers if key.lower() == name.encode()]
     lists = map(_forwarded, said) if name == "forwarded" else [",".join(said).rsplit(",", MOST_PROXIES)]
@@ -43,8 +43,8 @@ def client_of(header: str, headers: Iterable[tuple[bytes, bytes]], trusted: Sequ
 
 
 def _forwarded(said: str) -> list[str]:
-    """Whom each element of a header says it is for; nobody where it is not as RFC 7239, 4 has it, so that what a client
-    has sent spoils no header that its proxy adds."""
+    """The client that each element of a header names. It names nobody if it is not as in RFC 7239, section 4, so that
+    what a client has sent does not spoil the header that its proxy adds."""
     nodes, node, at = [], "", 0
     if len(said) > MAX_FORWARDED:
         return [""]
@@ -62,7 +62,8 @@ def _forwarded(said: str) -> list[str]:
 
 
 def _peer(node: str) -> str:
-    """An address with or without its port; empty: it is none, as `unknown` or a made-up name (RFC 7239, 6)."""
+    """The address with its port, if it has one; empty: it is not an address, such as `unknown` or a made-up name (RFC
+    7239, 6)."""
     match = _NODE.fullmatch(node)
     if match is None:
         return ""

@@ -12,14 +12,14 @@ from typing import Protocol
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MOST_CONTROL = 125
-"""Bytes in a control frame (section 5.5)."""
+"""The most bytes in a control frame (section 5.5)."""
 PROTOCOL_ERROR, UNSUPPORTED, NOT_UTF_8 = 1002, 1003, 1007
 
 _HEADS = [bytes((0x80 | BINARY, length)) for length in range(126)]
 
 
 def frame_of(data: bytes, kind: int = BINARY) -> bytes:
-    """One frame of the server's, which are never masked (5.1)."""
+    """One frame from the server, whose frames are never masked (5.1)."""
     length = len(data)
     if length < 126:
         return (_HEADS[length] if kind == BINARY else bytes((0x80 | kind, length))) + data
@@ -34,37 +34,37 @@ def closing(code: int, reason: bytes = b"") -> bytes:
 
 
 class _End(Exception):
-    """The connection is over: what the Close frame says."""
+    """Raised when the connection is over; has what the Close frame says."""
 
 
 class Frames(Protocol):
-    """Takes apart what one client sends."""
+    """Reads the frames that one client sends."""
 
     @property
     def fault(self) -> str:
-        """What the client did wrong, for which the connection is over; otherwise empty."""
+        """What the client did wrong, if the connection is over because of that; otherwise empty."""
 
     def feed(self, data: bytes, /) -> tuple[bytes, bytes, bool]:
-        """(payload, frames to send, whether the connection is over). What comes after the end is ignored."""
+        """(payload, frames to send, whether the connection is over). What follows the end is ignored."""
 
     def whole(self, data: bytes, /) -> bytes | None:
-        """The payload of data that are nothing but whole binary frames, as nearly all are; None: `feed` has to take
-        them."""
+        """The payload of data that consists only of whole binary frames, as nearly all data does; None: `feed` has to
+        read it."""
 
 
 class PythonFrames:
-    """The same in Python."""
+    """`Frames` in Python."""
 
     __slots__ = ("_control", "_fragmented", "_head", "_key", "_kind", "_left", "_over", "fault")
 
     def __init__(self) -> None:
         self._head = b""
-        """The beginning of a frame whose head is not complete."""
+        """The beginning of a frame whose head is incomplete."""
         self._kind = CONTINUATION
         self._left = -1
-        """Bytes still to come of the frame's payload; -1: its head is to come."""
+        """How many bytes of the frame's payload are still to come; -1: its head is to come."""
         self._key = b""
-        """The masking key, turned to where the next byte is."""
+        """The masking key, rotated to the position of the next byte."""
         self._control = b""
         self._fragmented = False
         self._over = False
@@ -103,7 +103,7 @@ class PythonFrames:
         return b"".join(payload), b"".join(answers), self._over
 
     def whole(self, data: bytes, /) -> bytes | None:
-        """The payload of data that are nothing but whole binary frames; None: `feed` has to take them."""
+        """The payload of data that consists only of whole binary frames; None: `feed` has to read it."""
         if self._left >= 0 or self._head or self._fragmented or self._over:
             return None
         payload: list[bytes] = []
@@ -122,7 +122,7 @@ class PythonFrames:
         return payload[0] if len(payload) == 1 else b"".join(payload)
 
     def _begin(self, data: bytes, at: int) -> int:
-        """Read the head of a frame; its length, or 0 if it is incomplete."""
+        """Read the head of a frame; returns its length, or 0 if it is incomplete."""
         if len(data) - at < 2:
             return 0
         first, second = data[at], data[at + 1]
@@ -172,7 +172,7 @@ class PythonFrames:
 
 
 def _check_close(payload: bytes) -> None:
-    """What a Close frame may say (7.4)."""
+    """Check what a Close frame says (7.4). Raises _End."""
     if not payload:
         return
     code = int.from_bytes(payload[:2], "big") if len(payload) > 1 else 0
@@ -185,9 +185,9 @@ def _check_close(payload: bytes) -> None:
 
 
 new_frames: Callable[[], Frames] = PythonFrames
-"""For a new connection."""
+"""Makes the frames of a new connection."""
 frame: Callable[[bytes], bytes] = frame_of
-"""One binary frame."""
+"""One binary frame with these bytes."""
 with suppress(ModuleNotFoundError):
     import gateway.net._frames as compiled_frames
 

@@ -1,4 +1,4 @@
-"""Who may ask the admin port, and from where: tokens, sessions, the names it is called by, pages of other sites."""
+"""Who may use the admin port, and from where: tokens, sessions, host names, pages of other sites."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ FORM_TOKEN = "x-form-token"  # noqa: S105 -- the name of a header
 
 @dataclass(slots=True)
 class Guard:
-    """Who may call: tokens by role, those whom others know, and the accepted values of Host."""
+    """Who may call: tokens and their callers, those whom others know, and the accepted values of Host."""
 
     tokens: dict[str, Caller] = field(default_factory=dict)
     """Of files."""
     hosts: frozenset[str] = frozenset()
     of_token: Callable[[str], Caller | None] = lambda _token: None
-    """Whose token it is that is none of these."""
+    """Whose token this is, if it is not one of `tokens`."""
     of_cookie: Callable[[str], Caller | None] = lambda _cookie: None
-    """Whose session it is."""
+    """Whose session this cookie stands for."""
     audit: Callable[[Act], None] = lambda _act: None
     on_defect: Callable[[Exception, str], None] = lambda _error, _what: None
 
     def use(self, fresh: Guard) -> None:
-        """Use other tokens and hosts from the next request on."""
+        """Use the tokens and hosts of another guard from the next request on."""
         self.tokens, self.hosts = fresh.tokens, fresh.hosts
 
     def caller_of(self, request: Request) -> Caller:
-        """Who asks. A token that is wrong is nobody's, whatever cookie comes with it."""
+        """Who makes a request. If its token is wrong, it is nobody, whatever cookie comes with it."""
         authorization = header(request, "authorization")
         if authorization:
             return self._of_token(authorization) or NOBODY
@@ -48,13 +48,13 @@ class Guard:
         if scheme.lower() != "bearer":
             return None
         found = None
-        for token, caller in self.tokens.items():  # each compared in constant time
+        for token, caller in self.tokens.items():  # all of them are compared, each in constant time
             if hmac.compare_digest(token.encode(), given.strip().encode()):
                 found = caller
         return found or self.of_token(given.strip())
 
     def check(self, request: Request, caller: Caller, needed: str, method: str) -> None:
-        """Problem, unless this caller may do what needs this role."""
+        """Raise Problem unless this caller may do what needs this role."""
         if not allows(caller.role, needed):
             if not caller.role:
                 raise Problem(401, "Not signed in", "sign in, or send a token as a bearer token")
@@ -70,13 +70,13 @@ class Guard:
 
 
 def header(request: Request, name: str) -> str:
-    """A header as it came, byte for byte: Twisted's own reading fails on what is not UTF-8."""
+    """A header as it was sent, byte for byte: Twisted's own decoding fails on what is not UTF-8."""
     found = request.requestHeaders.getRawHeaders(name.encode())
     return found[-1].decode("latin-1") if found else ""
 
 
 def check_host(request: Request, hosts: frozenset[str], method: str) -> None:
-    """Refuse requests under another host name, and writes from the page of another origin."""
+    """Refuse requests with another host name, and changes requested by a page of another origin. Raises Problem."""
     host, origin = header(request, "host"), header(request, "origin")
     name = re.sub(r":\d+\Z", "", host)
     if hosts and name not in hosts:
@@ -86,7 +86,8 @@ def check_host(request: Request, hosts: frozenset[str], method: str) -> None:
 
 
 def cookie_of(request: Request, name: str) -> str:
-    """A cookie; empty: there is none. With two of one name nobody knows who has set which, so neither counts."""
+    """A cookie; empty: there is none. If there are two of one name, nobody knows who has set which, so neither
+    counts."""
     text = "; ".join(one.decode("latin-1") for one in request.requestHeaders.getRawHeaders(b"cookie") or ())
     if len(re.findall(rf"(?:^|;)\s*{re.escape(name)}\s*=", text)) != 1:
         return ""
@@ -100,7 +101,8 @@ def cookie_of(request: Request, name: str) -> str:
 def cookie_text(
     name: str, value: str, *, secure: bool, same_site: str = "Strict", path: str = "/", seconds: int | None = None
 ) -> str:
-    """One to be set; no script can read it. `seconds`: how long it is kept, if not as long as the browser runs."""
+    """The header value that sets a cookie, which scripts cannot read. `seconds`: how long the browser keeps it, if not
+    only for as long as it runs."""
     parts = [f"{name}={value}", f"Path={path}", "HttpOnly", f"SameSite={same_site}"]
     if seconds is not None:
         parts.append(f"Max-Age={seconds}")

@@ -1,8 +1,9 @@
-"""TLS handshakes on threads: one costs a third of a millisecond of arithmetic, for which no device shall wait.
+"""TLS handshakes on threads: each takes a third of a millisecond of arithmetic, which no device should have to wait
+for.
 
-A connection whose handshake is with a thread is not read meanwhile, so that nobody else touches its session. Threads
-are as many as processors, and yield to the reactor's thread where both want the same one. What has begun goes first:
-under a flood of new connections those that are half-way in come through.
+A connection whose handshake is with a thread is not read meanwhile, so that nobody else touches its session. There are
+as many threads as processors, and they yield to the reactor's thread if both want the same one. Handshakes that have
+begun go first, so that under a flood of new connections those that are half-way get through.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from gateway.net.tls_session import BROKEN_OFF, Session, Step, handshakes
 
 MOST_THREADS = 4
 MOST_WAITING = 500
-"""With more steps waiting nobody is accepted: a fifth of a second's work on a processor."""
+"""If more steps wait, nobody is accepted: they are a fifth of a second's work for a processor."""
 MOST_AT_ONCE = 8
-"""Steps in one call of a thread."""
+"""How many steps one call of a thread takes."""
 YIELDS = 5
-"""By how much a thread is nicer than the reactor's."""
+"""By how much a thread's niceness exceeds that of the reactor's thread."""
 
 
 class Waiting(NamedTuple):
-    """A step of a handshake."""
+    """A step of a handshake that waits for a thread."""
 
     session: Session
     data: bytes
@@ -36,7 +37,7 @@ class Waiting(NamedTuple):
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """How many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -44,7 +45,7 @@ def processors() -> int:
 
 
 class Handshakes:
-    """The threads, and what waits for them. `soon` has something called in the reactor's thread."""
+    """The threads, and the steps that wait for them. `soon` has a function called in the reactor's thread."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], None], threads: int = 0) -> None:
         self._soon = soon
@@ -57,15 +58,15 @@ class Handshakes:
 
     @property
     def waiting(self) -> int:
-        """Steps that no thread has taken yet."""
+        """How many steps no thread has taken yet."""
         return len(self._new) + len(self._begun)
 
     def busy(self) -> bool:
-        """Whether so much waits that new connections had better wait outside."""
+        """Whether so many steps wait that new connections should wait outside."""
         return self.waiting > MOST_WAITING
 
     def add(self, session: Session, data: bytes, done: Callable[[Step], None], *, begun: bool) -> None:
-        """Have a thread go on with a handshake."""
+        """Have a thread continue a handshake."""
         with self._some:
             (self._begun if begun else self._new).append(Waiting(session, data, done))
             self._some.notify()
@@ -74,7 +75,7 @@ class Handshakes:
                 threading.Thread(target=self._work, name=f"handshakes-{self._running}", daemon=True).start()
 
     def close(self) -> None:
-        """The threads end; what waits is not done any more."""
+        """End the threads; what waits for them is not done."""
         with self._some:
             self._over = True
             self._new.clear()
@@ -101,7 +102,7 @@ class Handshakes:
 def _done(taken: list[Waiting]) -> list[Step]:
     try:
         return handshakes([(one.session, one.data) for one in taken])
-    except Exception:  # noqa: BLE001 -- whatever it was, these connections end and the thread goes on
+    except Exception:  # noqa: BLE001 -- whatever it was, these connections end and the thread continues
         return [(False, b"", b"", BROKEN_OFF)] * len(taken)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the admin port, and pages answered from memory. Knows nothing of what it serves."""
+"""The HTTP server of the admin port, and pages that are answered from memory. Knows nothing of what it serves."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ Took = Callable[[float, str, str], None]
 MAX_CONNECTIONS = 500
 BACKLOG = 50
 TURN_SECONDS = 0.02
-"""For the requests of all connections, in one turn of the reactor."""
+"""How long one turn of the reactor may spend on requests, of all connections together."""
 LONG_SECONDS = 0.02
 """A request that took longer is named if the turn becomes a stall."""
 MAX_HEAD = 32 << 10
-"""Of a request, with its address."""
+"""The most bytes of a request's address and headers."""
 REQUEST_SECONDS = 120
-"""From the first byte of a request to its last: one that comes byte by byte would keep its connection for ever."""
+"""The longest time from the first byte of a request to its last: one that comes byte by byte would keep its connection
+for ever."""
 LINGER_SECONDS = 2
-"""Of silence, until which what a refused client still sends is read and thrown away: a connection that is closed with
-something unread is reset, and the answer is lost with it."""
+"""What a refused client still sends is read and thrown away until it has been silent for this long: if a connection is
+closed with something unread it is reset, and the answer is lost."""
 MAX_THROWN_AWAY = 16 << 20
 OTHER_PROTOCOLS = {
     b"\x10": "the client speaks MQTT: this is the administration port, and devices connect to a listener",
     b"\x16": "the client speaks TLS: the administration port has none without `admin.tls`",
 }
-"""Of what comes to the wrong port most often the first byte, as no request begins, and what is said about it: waiting
-for the end of a line that never comes would tell nobody."""
+"""What most often comes to the wrong port: its first byte, with which no request begins, and what is said about it.
+Waiting for the end of a line that never comes would tell nobody."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -51,12 +52,12 @@ HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-"""What binds browsers; of every answer, whatever it is."""
+"""What restricts browsers; these are headers of every answer."""
 _HEADER_LINES = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
 
 
 def problem(request: Request, status: int, detail: str) -> bytes:
-    """An answer that says what is wrong, in the form that the API has."""
+    """An answer that says what is wrong, in the form that the API uses."""
     request.setResponseCode(status)
     request.setHeader("content-type", "application/problem+json")
     return _problem(status, detail)
@@ -67,7 +68,7 @@ def _problem(status: int, detail: str) -> bytes:
 
 
 def only_read(request: Request) -> bytes | None:
-    """The answer to a method other than GET and HEAD."""
+    """The answer to a method other than GET and HEAD; None: the method is one of these."""
     if request.method in {b"GET", b"HEAD"}:
         return None
     request.setHeader("allow", "GET, HEAD")
@@ -75,20 +76,20 @@ def only_read(request: Request) -> bytes | None:
 
 
 def nothing(request: Request) -> bytes:
-    """The answer where nothing is."""
+    """The answer for an address at which there is nothing."""
     return problem(request, 404, f"there is nothing at {request.path.decode('latin-1')}")
 
 
 class Folder(Resource):
-    """Resources by their names. Twisted's own pages say what is not there in words and a form of theirs."""
+    """Resources by name. Twisted's own pages would say in another form that something does not exist."""
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """What there is no resource for."""
+        """The resource for a name that does not exist."""
         del path, request
         return _Nothing()
 
     def render(self, request: Request) -> bytes:
-        """The folder itself is nothing."""
+        """Answer that there is nothing: only what is in the folder can be read."""
         return nothing(request)
 
 
@@ -103,7 +104,7 @@ class _Read(Resource):
     isLeaf = True
 
     def render(self, request: Request) -> bytes | int:
-        """The answer, or why there is none."""
+        """Answer, or say why not."""
         refused = only_read(request)
         if refused is not None:
             return refused
@@ -116,7 +117,7 @@ class _Read(Resource):
 
 
 class Page(_Read):
-    """A GET that is answered from memory."""
+    """A resource whose GET is answered from memory."""
 
     def __init__(self, answer: Callable[[Request], Answer]) -> None:
         super().__init__()
@@ -127,7 +128,7 @@ class Page(_Read):
 
 
 class LongPage(_Read):
-    """One whose answer is made in steps, between what others want."""
+    """A resource whose answer is made in steps, between which others are served."""
 
     def __init__(
         self, steps: Callable[[Request], Generator[None, None, Answer]], run: Callable[[Iterator[None]], None]
@@ -167,17 +168,17 @@ def _headed(request: Request, answer: Answer) -> bytes:
 
 
 class Bounded(Resource):
-    """A resource that says how much it takes, before there is any."""
+    """A resource that says how long a body may be before any of it is read."""
 
     def most(self, request: Request, method: str, path: str) -> int | None:
         """The longest body of a request of which only the headers are known, with its path below this resource; None:
-        it will be refused, so nothing of its body is kept."""
+        the request will be refused, so nothing of its body is kept."""
         raise NotImplementedError
 
 
 class BoundedRequest(Request):
-    """A request with a bounded body: the connection ends when it is too long, announced or sent in chunks. It waits
-    for its turn. Forms are not read: no route has one."""
+    """A request whose body is bounded: the connection ends if it is announced or sent with more. It is answered in its
+    turn. Forms are not read, as no operation has one."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, parsePOSTFormSubmission=False, **named)
@@ -185,9 +186,9 @@ class BoundedRequest(Request):
         self._most: int | None = None
 
     def gotLength(self, length: int | None) -> None:
-        """All headers are here: who asks, and for what, decides how much of the body is kept."""
+        """All headers have arrived: who makes the request, and for what, decides how much of the body is kept."""
         channel: Any = self.channel
-        self._most = channel.site.most(self, channel._command, channel._path)  # noqa: SLF001 -- told nobody until later
+        self._most = channel.site.most(self, channel._command, channel._path)  # noqa: SLF001 -- public only once the body is here
         too_long = length is not None and length > self._longest
         super().gotLength(None if too_long else length)
         if too_long:
@@ -198,7 +199,7 @@ class BoundedRequest(Request):
         return MAX_BODY if self._most is None else self._most
 
     def handleContentChunk(self, data: bytes) -> None:
-        """A part of the body."""
+        """Take a part of the body."""
         self._length += len(data)
         if self._length > self._longest:
             self._refuse()
@@ -206,18 +207,18 @@ class BoundedRequest(Request):
             super().handleContentChunk(data)
 
     def setResponseCode(self, code: int, message: bytes | None = None) -> None:
-        """Of a status that Twisted has no name for too."""
+        """Set the status, even one for which Twisted has no name."""
         super().setResponseCode(code, message or HTTPStatus(code).phrase.encode())
 
     def render(self, resrc: Any) -> None:
-        """Which server this is, and how old, is nobody's business."""
+        """Set the headers of every answer, and answer. Which server this is, and which version, is not said."""
         self.responseHeaders.removeHeader(b"server")
         for name, value in HEADERS.items():
             self.setHeader(name, value)
         super().render(resrc)
 
     def process(self) -> None:
-        """The whole request is here."""
+        """The whole request has arrived: have it answered in its turn."""
         channel: Any = self.channel
         if self.uri == b"*":  # Twisted would answer by itself, and say which server this is
             channel.refuse(400, "there is nothing at *")
@@ -225,17 +226,17 @@ class BoundedRequest(Request):
             channel.site.take(self)
 
     def answer(self) -> None:
-        """It is this request's turn."""
+        """Answer, as it is this request's turn."""
         super().process()
 
     def _refuse(self) -> None:
-        self.requestHeaders.removeHeader(b"expect")  # it is not told to go on
+        self.requestHeaders.removeHeader(b"expect")  # the client is not told to continue
         channel: Any = self.channel
         channel.refuse(413, f"a request like this one has at most {self._longest} bytes")
 
 
 class Connection(HTTPChannel):
-    """One client. What is not even a request is answered before its connection ends."""
+    """The connection of one client. What is not even a request is answered before the connection ends."""
 
     MAX_LENGTH = MAX_HEAD
     totalHeadersSize = 2 * MAX_HEAD  # never reached: `_head` is counted
@@ -244,14 +245,14 @@ class Connection(HTTPChannel):
     def __init__(self) -> None:
         super().__init__()
         self._head = 0
-        """Bytes of the lines of a request so far."""
+        """How many bytes the lines of the request have had so far."""
         self._begun: float | None = None
-        """When the first byte of the request came that is not all here yet."""
+        """When the first byte of the request arrived, if the request is still incomplete."""
         self._refused = False
         self._thrown_away = 0
 
     def refuse(self, status: int, detail: str) -> None:
-        """Answer, and be done with this client: nothing more of what it sends is looked at."""
+        """Answer, and ignore everything that this client still sends."""
         if self._refused:
             return
         self._refused = True
@@ -263,7 +264,7 @@ class Connection(HTTPChannel):
         self.setTimeout(LINGER_SECONDS)
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Take bytes of the client."""
         begins = self._begun is None and not self._handlingRequest
         late = self._late()
         if self._refused:
@@ -284,8 +285,8 @@ class Connection(HTTPChannel):
         self.refuse(400, why)
 
     def _late(self) -> bool:
-        """Whether the request that is arriving has been doing so for too long."""
-        if self._handlingRequest:  # its client may send the next one meanwhile, which is not looked at
+        """Whether the request that is arriving has taken too long."""
+        if self._handlingRequest:  # its client may send the next one meanwhile, which is not timed
             return False
         now: float = self.site.seconds()
         if self._begun is None:
@@ -293,12 +294,12 @@ class Connection(HTTPChannel):
         return now - self._begun > REQUEST_SECONDS
 
     def allContentReceived(self) -> None:
-        """The request is here."""
+        """The request is complete."""
         self._begun = None
         super().allContentReceived()
 
     def lineReceived(self, line: bytes) -> bool:
-        """A line of a request's head; whether that was the last one that is looked at."""
+        """Take a line of a request's head; returns whether no further line is to be read."""
         self._head += len(line)
         if self._head > MAX_HEAD:
             self.lineLengthExceeded(line)
@@ -309,21 +310,21 @@ class Connection(HTTPChannel):
         return self._refused
 
     def rawDataReceived(self, data: bytes) -> None:
-        """A part of a body."""
+        """Take a part of a body."""
         if not self._refused:
             super().rawDataReceived(data)
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """The address of the request is too long, or all of its head."""
+        """Refuse a request whose address, or head, is too long."""
         del line
         self.refuse(431 if self._head else 414, f"address and headers have at most {MAX_HEAD} bytes")
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        self.refuse(400, "this is no HTTP request")
+        self.refuse(400, "this is not an HTTP request")
 
 
 class AdminSite(Site):
-    """HTTP without an access log, with bounds on how many connections there are and how long a silent one is kept."""
+    """HTTP without an access log, with limits on the number of connections and on how long a silent one is kept."""
 
     protocol: Any = Connection
     displayTracebacks = False
@@ -335,15 +336,15 @@ class AdminSite(Site):
         self.seconds: Callable[[], float] = reactor.seconds
         self._took = took
         self._open: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
-        """The oldest first."""
+        """Connections, the oldest first."""
         self._most = min(MAX_CONNECTIONS, connections_of_operators())
         self._waiting: deque[BoundedRequest] = deque()
         self._planned = False
         self.on_other: Callable[[str, str], None] = _no_matter
-        """Told of a client that speaks another protocol: from which address, and which."""
+        """Called with the address of a client that speaks another protocol, and with what is said about that."""
 
     def most(self, request: Request, method: bytes, uri: bytes) -> int | None:
-        """The longest body of a request of which only the headers are known."""
+        """The longest body of a request of which only the headers are known; None: nothing of it is kept."""
         found: Any = self.resource
         rest = uri.partition(b"?")[0].split(b"/")[1:]
         while rest and not found.isLeaf and rest[0] in found.children:
@@ -353,7 +354,8 @@ class AdminSite(Site):
         return found.most(request, method.decode("latin-1"), "/" + b"/".join(rest).decode("latin-1"))
 
     def take(self, request: BoundedRequest) -> None:
-        """A whole request: it is answered in the order in which they came, as many in one turn as there is time for."""
+        """Queue a complete request: requests are answered in order of arrival, as many in one turn as there is time
+        for."""
         self._waiting.append(request)
         self._plan()
 
@@ -363,7 +365,7 @@ class AdminSite(Site):
         while self._waiting and now - begun <= TURN_SECONDS:
             request = self._waiting.popleft()
             channel: Any = request.channel
-            if channel is None:  # its client has gone
+            if channel is None:  # its client has disconnected
                 continue
             peer = str(getattr(request.getClientAddress(), "host", ""))
             request.answer()
@@ -379,7 +381,7 @@ class AdminSite(Site):
             self._reactor.callLater(0, self._answer)
 
     def buildProtocol(self, addr: Any) -> Any:
-        """A connection; None refuses it."""
+        """A protocol for a new connection; None refuses the connection."""
         if len(self._open) >= self._most and not self._make_way():
             return None
         protocol = super().buildProtocol(addr)
@@ -387,17 +389,17 @@ class AdminSite(Site):
         return protocol
 
     def _make_way(self) -> bool:
-        """Of as many connections as may be the oldest one that waits for a request, or for the rest of one, ends:
-        strangers who are silent or slow keep neither probes nor operators out."""
+        """End the oldest connection that waits for a request or for the rest of one, because there are as many as
+        allowed; returns whether there was one. So silent or slow strangers keep out neither probes nor operators."""
         for one in self._open:
-            if one.transport is not None and not one._handlingRequest:  # noqa: SLF001 -- told nobody
+            if one.transport is not None and not one._handlingRequest:  # noqa: SLF001 -- only Twisted knows it
                 del self._open[one]
                 one.transport.abortConnection()
                 return True
         return False
 
     def log(self, request: Any) -> None:
-        """No access log: it would be full of scrapes."""
+        """Write no access log: it would be full of scrapes."""
 
 
 def _no_matter(_peer: str, _why: str) -> None:
@@ -409,7 +411,7 @@ def _nobody(_seconds: float, _what: str, _who: str) -> None:
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """Take an address; nobody can connect yet. OSError says why that is not possible."""
+    """Bind a socket to an address; nobody can connect yet. Raises OSError if that is not possible."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -424,9 +426,9 @@ def listen(
     reactor: Any, root: Resource, sock: socket.socket, took: Took = _nobody,
     secured: Callable[[AdminSite], Any] = lambda site: site, other: Callable[[str, str], None] = _no_matter,
 ) -> IListeningPort:  # fmt: skip
-    """Serve `root` at an address that is taken. `took`: told of requests that took long, in seconds, with what was
-    asked and by whom. `secured`: makes a site with TLS of the plain one. `other`: told of clients that speak another
-    protocol."""
+    """Serve `root` on a socket that is bound. `took`: called for requests that took long, with the seconds, what was
+    requested and by whom. `secured`: makes a site with TLS from the plain one. `other`: called for clients that speak
+    another protocol."""
     with sock:
         sock.listen(BACKLOG)
         sock.settimeout(0)

@@ -1,7 +1,7 @@
-"""TLS around the connections of an HTTP site, over the sessions that listeners have.
+"""TLS around the connections of an HTTP site, with the sessions that listeners use.
 
-The handshake is done by the threads of `gateway.net.handshakes`. What comes meanwhile is kept: the connection is not
-read, so that is what the system had handed over already.
+The handshake is done by the threads of `gateway.net.handshakes`. What arrives meanwhile is kept; as the connection is
+not read, that is only what the system had handed over already.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gateway.net.tls import TlsContext
 from gateway.net.tls_session import Step
 
 Failed = Callable[[str, str], None]
-"""Told of a handshake that failed: from which address, and why."""
+"""Called with the address of a client whose handshake has failed, and the reason."""
 
 
 class SecureConnection(ProtocolWrapper):
-    """One connection: HTTP inside, records outside."""
+    """A connection: HTTP inside, records outside."""
 
     transport: Any
 
@@ -32,7 +32,7 @@ class SecureConnection(ProtocolWrapper):
         self._kept: list[bytes] = []
 
     def dataReceived(self, data: bytes) -> None:
-        """Decrypt, or go on with the handshake."""
+        """Decrypt, or continue the handshake."""
         if self._established:
             self._took(*self._session.decrypt(data))
         elif self._with_a_thread:
@@ -44,7 +44,7 @@ class SecureConnection(ProtocolWrapper):
             self._begun = True
 
     def _stepped(self, step: Step) -> None:
-        """A thread has done a step."""
+        """Take the result of a step that a thread has done."""
         done, answer, plain, end = step
         self._with_a_thread = False
         if not self.connected:
@@ -71,22 +71,22 @@ class SecureConnection(ProtocolWrapper):
             self.transport.loseConnection()
 
     def write(self, data: bytes) -> None:
-        """As records."""
+        """Send data as records."""
         self.transport.write(self._session.encrypt(data) if self._established else b"")
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
-        """As records."""
+        """Send data as records."""
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Say goodbye, send what is there, and close."""
+        """Send close_notify and what is pending, and close."""
         if self._established and not self.disconnecting:
             self.transport.write(self._session.close())
         super().loseConnection()
 
 
 class SecureSite(WrappingFactory):
-    """A site behind TLS."""
+    """An HTTP site behind TLS."""
 
     protocol = SecureConnection
     noisy = False
@@ -98,7 +98,8 @@ class SecureSite(WrappingFactory):
         self.on_failed = on_failed
 
     def buildProtocol(self, addr: Any) -> Any:
-        """A connection; None refuses it: the site has enough, or too many handshakes wait."""
+        """A protocol for a new connection; None refuses it, because the site has as many as allowed, or too many
+        handshakes wait."""
         if self.handshakes.busy():
             return None
         inner = self.wrappedFactory.buildProtocol(addr)

@@ -24,19 +24,19 @@ from gateway.session.connection import ONLINE, Connection
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
-"""What is read at once to begin with."""
+"""How much is read at once in the beginning."""
 BUSY_SECONDS = 0.02
 """For how long nobody is accepted, instead of trying again and again."""
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 GONE = frozenset({errno.EPIPE, errno.ECONNRESET})
-"""The peer has closed the connection, perhaps with something in it that it had not read."""
+"""Errors after which the peer has closed the connection, perhaps without reading everything."""
 
 
 class SocketHub(Protocol):
-    """What a socket asks of its hub."""
+    """What a socket needs of its hub."""
 
     def modify(self, fd: int, events: int) -> None:
-        """Change what a socket is watched for."""
+        """Change which events a socket is watched for."""
 
     def forget(self, link: HubSocket) -> None:
         """The socket is closed."""
@@ -51,19 +51,19 @@ class SocketHub(Protocol):
         """A write found the peer gone, perhaps in the middle of a batch."""
 
     def take_in(self, link: HubSocket, unwrap: Callable[[], bytes]) -> None:
-        """Take in bytes that a wrapping has had for a while, in the reactor's thread."""
+        """Take in bytes that a wrapping has held back for a while, in the reactor's thread."""
 
     def malformed(self, link: HubSocket, why: str) -> None:
-        """What the peer has sent is not what its listener takes."""
+        """The first bytes of the peer are not what its listener accepts."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """A timer."""
+        """Set a timer."""
 
     def rest(self, acceptor: Acceptor, seconds: float) -> None:
         """Stop accepting for a while."""
 
     def exhausted(self, acceptor: Acceptor) -> None:
-        """There are no descriptors for connections."""
+        """There are no descriptors left for connections."""
 
 
 class HubSocket:
@@ -79,7 +79,7 @@ class HubSocket:
         self.sock = sock
         self.fd = sock.fileno()
         self.direct = self.fd
-        """The descriptor while nothing is kept to be sent first; otherwise -1."""
+        """The descriptor while nothing is kept that has to be sent first; otherwise -1."""
         self.peer = peer
         self.listener = listener
         self.certificate_user: str | None = None
@@ -87,19 +87,19 @@ class HubSocket:
         self.certificate_ends = 0.0
         self.connection: Connection | None = None
         self.wrapping: Wrapping | None = None
-        """What MQTT's bytes are wrapped in; None: nothing."""
+        """What MQTT's bytes are wrapped in; None: they are not wrapped."""
         self.inward: Callable[[bytes], bytes | None] | None = None
-        """Takes the wrapping off what is ordinary, in one call; None of what it leaves to the wrapping."""
+        """Unwraps ordinary bytes in one call; returns None for what it leaves to the wrapping."""
         self.outward: Callable[[bytes], bytes] | None = None
-        """Wraps, in one call, where the wrapping has no other way."""
+        """Wraps bytes in one call, where the wrapping need not do it itself."""
         self.over: str | None = None
-        """Why the wrapping has ended, empty if the peer ended it in order; None: it has not."""
+        """Why the wrapping has ended, which is empty if the peer ended it properly; None: it has not ended."""
         self.on_close: Callable[[], None] | None = None
         self.closed = False
         self.heard = True
-        """False: the peer is gone, and nothing is sent any more; what it had sent before is read to its end."""
+        """False: the peer is gone and nothing is sent any more, but what it had sent before is still read."""
         self.buckets: Buckets | None = None
-        """What it may send in a second; None: nobody has asked."""
+        """The buckets for what it may send; None: they have not been asked for."""
         self.watching = READ
         self.chunk = FIRST_CHUNK
         self._backlog: deque[bytes] | None = None
@@ -107,12 +107,13 @@ class HubSocket:
         self._backlog_bytes = 0
         self._closing = self._told = False
         self._stops = 0
-        """Why nothing is read: `Stop` of each reason."""
+        """Why nothing is read: the `Stop`s that apply."""
         self.rests = 0
         """How many delays for its rates are running."""
 
     def write(self, data: bytes) -> None:
-        """Send MQTT's bytes at once, as the peer gets them; the rest is kept until the socket becomes writable."""
+        """Send MQTT's bytes at once, wrapped as the peer expects them; the rest is kept until the socket becomes
+        writable."""
         self.send(data if self.wrapping is None else (self.outward or self.wrapping.wrap)(data))
 
     def send(self, data: bytes) -> None:
@@ -137,7 +138,7 @@ class HubSocket:
         self._watch(self.watching | WRITE)
 
     def malformed(self, why: str) -> None:
-        """What the peer has sent is not what its listener takes: the connection ends."""
+        """End the connection, because the peer has sent what its listener does not accept."""
         self.over = ""
         self.hub.malformed(self, why)
 
@@ -146,7 +147,7 @@ class HubSocket:
         return self._backlog_bytes
 
     def unread(self) -> bool:
-        """Whether bytes of the peer wait to be read, or are with its wrapping."""
+        """Whether bytes of the peer wait to be read, or are still with its wrapping."""
         if self.closed:
             return False
         if self._stops & Stop.WRAPPING:
@@ -179,7 +180,7 @@ class HubSocket:
             self._watch(self.watching & ~WRITE)
 
     def _unheard(self, error: OSError) -> None:
-        """A write found the peer gone."""
+        """A write has found the peer gone."""
         self.direct = -1
         self._backlog, self._backlog_bytes = None, 0
         self.heard = error.errno not in GONE
@@ -187,7 +188,7 @@ class HubSocket:
         self.hub.lost_later(self)
 
     def close(self) -> None:
-        """Close when everything is sent; a peer that does not read is given a few seconds."""
+        """Close once everything is sent; a peer that does not read has a few seconds."""
         if self.closed or self._closing:
             return
         self.inward = self.outward = None
@@ -213,13 +214,13 @@ class HubSocket:
             self._shut()
 
     def stop(self, why: int, *, stopped: bool) -> None:
-        """Stop reading for a reason, or go on once no other reason is left."""
+        """Stop reading for a reason, or continue once no other reason is left."""
         self._stops = self._stops | why if stopped else self._stops & ~why
         if not self.closed and not self._closing:
             self._watch(self.watching & ~READ if self._stops else self.watching | READ)
 
     def rest(self, seconds: float) -> None:
-        """Read on after a while: it has sent more than its rates allow."""
+        """Read again after a while, because the peer has sent more than its rates allow."""
         self.rests += 1
         self.stop(Stop.RATE, stopped=True)
         self.hub.later(seconds, self._rested)
@@ -248,7 +249,7 @@ class HubSocket:
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close()
-        # they refer to the link: a cycle, which only the collector would free
+        # they refer to the link, a cycle that only the garbage collector would free
         self.connection = self.wrapping = self.inward = self.outward = None
 
 
@@ -265,12 +266,12 @@ class Acceptor:
         self.accepted = accepted
         self.name = name
         self.most = most_for_connections()
-        """Descriptors of the process that connections may take: the others are kept for other purposes."""
+        """Descriptors of the process that connections may take; the others are kept for other purposes."""
         self.busy: Callable[[], bool] = _never
-        """Whether those who come now had better wait in the kernel's queue."""
+        """Whether those who come now should wait in the kernel's queue."""
 
     def accept(self) -> None:
-        """Accept what is waiting, for a moment only, so that a flood of connections does not starve the open ones."""
+        """Accept those who wait, for a moment only, so that a flood of connections does not starve the open ones."""
         until = monotonic() + STRANGERS_SECONDS
         while monotonic() <= until:
             if self.busy():

@@ -1,4 +1,4 @@
-"""Where devices connect: TCP and Unix sockets on the hub, and what MQTT is wrapped in on them."""
+"""Where devices connect: TCP and Unix sockets on the hub, and what MQTT is wrapped in there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, 
 
 BACKLOG = 4096
 _WITHOUT_TLS = frozenset({"wrong version number", "http request", "https proxy request"})
-"""What OpenSSL says of bytes that are no TLS."""
+"""What OpenSSL says about bytes that are not TLS."""
 
 
 def _names_of_this_machine() -> set[str]:
@@ -49,7 +49,8 @@ def _tcp(settings: Listener) -> Listening:
 
 
 def _unix(settings: Listener) -> Listening:
-    """What a process that is gone has left there is removed; one that listens there is left alone."""
+    """Bind a Unix socket. One that a process has left behind is removed; one at which a process listens is left
+    alone."""
     path = Path(settings.unix or "")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o117)
@@ -67,7 +68,7 @@ def _unix(settings: Listener) -> Listening:
 
 
 def _leave_alone(path: Path) -> None:
-    """OSError if somebody listens at this socket."""
+    """Raise OSError if somebody listens at this socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
@@ -87,17 +88,17 @@ class Listeners:
         self.all = self.admission.listening
         """By name."""
         self.admin_tls: TlsContext | None = None
-        """That of the admin port, whose files are read again with those of listeners."""
+        """The TLS context of the admin port, whose files are read again together with those of listeners."""
 
     def bind(self, settings: Listener) -> Listening:
-        """Take the address; nobody can connect yet. OSError says why that is not possible."""
+        """Bind a listener's address; nobody can connect yet. Raises OSError if that is not possible."""
         tls = None if settings.tls is None else TlsContext(settings.tls, browsers=settings.websocket is not None)
         listening = _unix(settings) if settings.unix is not None else _tcp(settings)
         listening.tls = tls
         if settings.proxy_from is not None:
             listening.proxies = tuple(ip_network(one) for one in settings.proxy_from)
         if settings.websocket is not None:
-            import gateway.net.websocket  # noqa: F401 - with its libraries now, and not while the first client waits
+            import gateway.net.websocket  # noqa: F401 - loads its libraries now, not while the first client waits
 
             listening.names = frozenset({"localhost", *_names_of_this_machine(), *settings.websocket.hosts})
         self.admission.add(listening)
@@ -112,15 +113,15 @@ class Listeners:
             listening.acceptor.busy = self.handshakes.busy
 
     def use_send_rates(self, rates: SendRates) -> None:
-        """What clients may send; every client begins with full buckets."""
+        """Set what clients may send; every client begins with full buckets."""
         self.hub.rates = rates
         for connection in self.engine.connections:
             link: Any = connection.link
             link.buckets, connection.published = None, 0
 
     def reload_certificates(self) -> list[Finding]:
-        """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot
-        be used all old ones stay in force, and it is reported."""
+        """Use certificates, keys and revocation lists as their files are now for new connections. If one of them cannot
+        be used, all old ones stay in force. Returns what is wrong."""
         findings, ready = [], []
         named = [(f"listener `{name}`", listening.tls) for name, listening in self.all.items()]
         for name, context in [*named, ("the admin port", self.admin_tls)]:
@@ -152,7 +153,7 @@ class Listeners:
         self.hub.add(link)
 
     def _wrapping(self, listening: Listening, link: HubSocket) -> Wrapping | None:
-        """What MQTT is wrapped in: from the outside a PROXY header, TLS, WebSocket."""
+        """What MQTT is wrapped in, from the outside: a PROXY header, TLS, WebSocket."""
         settings, tls = listening.settings, listening.tls
         wrapping: Wrapping | None = None
         session = None if tls is None else tls.session()
@@ -182,22 +183,22 @@ class Listeners:
         return WebSocketWrapping(link, server, session)
 
     def _named(self, listening: Listening, link: HubSocket, reader: ProxyReader) -> bool:
-        """Whether a connection may stay, now that its PROXY header is read."""
+        """Whether a connection may stay, now that its PROXY header has been read."""
         asked = listening.settings.proxy_certificate
         names = None if asked == "none" else verified_names(reader.extensions)
-        if names is not None:  # others have to be read of the certificate itself, which is not here
+        if names is not None:  # other names can only be read from the certificate itself, which is not here
             link.certificate_user = only_name(names) if self.admission.certificate_user == "common_name" else ""
         elif asked == "required":
-            if reader.peer:  # else it is the proxy's own, a health check
+            if reader.peer:  # without it, this is a connection of the proxy itself, a health check
                 self.engine.counters.mqtt_auth_failures[link.listener, "certificate"] += 1
-                why = "PROXY: no client certificate that the proxy has verified"
+                why = "PROXY: the client has shown no certificate that the proxy has verified"
                 self.admission.refused(link.listener, link.peer, why)
             return False
         return self.admission.admits_from(listening, link)
 
     def _shaken(self, link: HubSocket, wrong: str | None) -> None:
-        """A TLS handshake is done, or why it is not: a side did not accept the certificate, the version or the
-        ciphers."""
+        """A TLS handshake is done, or has failed for this reason: one side did not accept the certificate, the version
+        or the ciphers."""
         counters = self.engine.counters
         if wrong is None:
             secure = link.wrapping
@@ -215,8 +216,8 @@ class Listeners:
         self.admission.refused(link.listener, link.peer, f"TLS: {why}")
 
     def stop_accepting(self) -> None:
-        """No new connections; the open ones go on, and those that the kernel has opened are taken from it first: what
-        they have sent would be lost."""
+        """Accept no new connections; open ones stay. Those that the kernel has opened already are accepted first,
+        because what they have sent would be lost."""
         for listening in self.all.values():
             if listening.acceptor is not None:
                 listening.acceptor.accept()

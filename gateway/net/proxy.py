@@ -1,8 +1,8 @@
 """The PROXY protocol, versions 1 and 2: the first bytes of a connection that a load balancer passes on.
 
-What version 2 says behind the addresses is not read here but for the client certificate (PP2_TYPE_SSL).
-Bounded: at most 107 bytes (version 1) or 16 + 4096 (version 2) are kept. Addresses and ports are those of the kind
-that the header names, written as the specification has them: they go to logs, limits and access lists. No I/O.
+Of what version 2 sends after the addresses only the client certificate (PP2_TYPE_SSL) is read. Memory is bounded: at
+most 107 bytes (version 1) or 16 + 4096 (version 2) are kept. Addresses and ports have to be of the kind that the header
+names, and are written as the specification says, because they go into logs, limits and access lists. No I/O.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TLV = struct.Struct("!BH")
 _SSL = struct.Struct("!BI")
 _TYPE_SSL, _SUBTYPE_CN = 0x20, 0x22
 _CERTIFICATE_SHOWN = 0x02 | 0x04
-"""PP2_CLIENT_CERT_CONN, PP2_CLIENT_CERT_SESS: in this connection, or when its TLS session began."""
+"""PP2_CLIENT_CERT_CONN and PP2_CLIENT_CERT_SESS: shown in this connection, or when its TLS session began."""
 
 
 class ProxyReader:
-    """Collects the header."""
+    """Reads the PROXY header of a connection."""
 
     __slots__ = ("_data", "extensions", "peer", "version")
 
@@ -37,11 +37,11 @@ class ProxyReader:
         self.peer = ""
         """Address and port of the client; empty for a connection of the proxy itself (LOCAL, UNKNOWN)."""
         self.extensions = b""
-        """What version 2 says of that client behind its address."""
+        """What version 2 says about that client after its address."""
         self._data = b""
 
     def feed(self, chunk: bytes) -> bytes | None:
-        """The bytes after the header; None while it is incomplete. ValueError: it is no PROXY header."""
+        """The bytes after the header; None while it is incomplete. Raises ValueError if it is not a PROXY header."""
         self._data += chunk
         return self._feed_v1() if self.version == 1 else self._feed_v2()
 
@@ -70,7 +70,7 @@ class ProxyReader:
             return None
         _, version_command, family, length = _V2.unpack_from(data)
         if version_command >> 4 != 2 or version_command & 15 > 1 or length > _MAX_V2:
-            raise ValueError("a PROXY header this listener does not understand")
+            raise ValueError("a PROXY header that this listener does not understand")
         if len(data) < _V2.size + length:
             return None
         if version_command & 15:
@@ -78,14 +78,14 @@ class ProxyReader:
         return data[_V2.size + length :]
 
     def _not_mine(self) -> str:
-        """What is wrong with what came: proxies differ in the version that they speak."""
+        """What is wrong with the bytes that came: proxies differ in the version that they speak."""
         others = SIGNATURE[:4] if self.version == 1 else b"PROXY "
         instead = f", but of version {3 - self.version}: see `proxy_protocol`" if self._data.startswith(others) else ""
         return f"no PROXY header of version {self.version}{instead}"
 
     def _address(self, family: int, block: bytes) -> None:
-        """TCP over IPv4 and IPv6 name a client. What is unspecified or a Unix socket's does not; datagrams are no
-        connection."""
+        """Read the address: TCP over IPv4 and IPv6 name a client; unspecified families and Unix sockets do not;
+        datagrams are not connections and are refused."""
         width = {0x11: 4, 0x21: 16}.get(family)
         if width is None:
             if family not in {0x00, 0x31}:
@@ -99,21 +99,22 @@ class ProxyReader:
 
 
 def _peer_in_words(kind: int, words: Sequence[str]) -> str:
-    """Source and destination address, source and destination port (ValueError: they are not)."""
+    """The client's address and port, from the words of a version 1 header: source and destination address, source and
+    destination port. Raises ValueError."""
     try:
         addresses = [ipaddress.IPv4Address(one) if kind == 4 else ipaddress.IPv6Address(one) for one in words[:2]]
     except ValueError:
-        raise ValueError("a PROXY header with an address that is none") from None
+        raise ValueError("a PROXY header with an invalid address") from None
     if any("%" in one for one in words[:2]):
         raise ValueError("a PROXY header with the name of an interface")
     if not all(_PORT.match(one) and int(one) <= 0xFFFF for one in words[2:]):
-        raise ValueError("a PROXY header with a port that is none")
+        raise ValueError("a PROXY header with an invalid port")
     return peer_of(str(addresses[0]), int(words[2]))
 
 
 def verified_names(extensions: bytes) -> list[str] | None:
-    """The common names in the client certificate that the proxy has verified; None: there is no such certificate.
-    A `verify` of 0 alone says nothing: OpenSSL has no complaint either where no certificate was shown."""
+    """The common names in the client certificate that the proxy has verified; None: there is no such certificate. A
+    `verify` of 0 alone proves nothing: OpenSSL does not complain either if no certificate was shown."""
     try:
         told = [value for kind, value in _vectors(extensions) if kind == _TYPE_SSL]
         if len(told) != 1:
@@ -127,7 +128,7 @@ def verified_names(extensions: bytes) -> list[str] | None:
 
 
 def _vectors(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Types and values (ValueError, struct.error: it is not made of them)."""
+    """Yield types and values. Raises ValueError or struct.error if the block does not consist of them."""
     at = 0
     while at < len(block):
         kind, length = _TLV.unpack_from(block, at)
@@ -138,9 +139,10 @@ def _vectors(block: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def is_trusted(peer: str, networks: Sequence[Network] | None) -> bool:
-    """Whether a connection from here may say who its client is; None: any that reaches the listener may."""
+    """Whether a connection from this peer may say who its client is. With None as networks, all that reach the listener
+    may."""
     host, colon, _ = peer.rpartition(":")
-    if networks is None or not colon:  # a Unix socket: its permissions say who may
+    if networks is None or not colon:  # a Unix socket: its permissions decide
         return True
     try:
         address = ipaddress.ip_address(plain_address(host.strip("[]")).partition("%")[0])

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 MAX_ADDRESSES = 65_536
 MAX_DEBT = 5.0
-"""Seconds of its rate that a bucket can owe: the longest delay after a burst."""
+"""How many seconds of its rate a bucket can owe, which is the longest delay after a burst."""
 
 
 class Bucket:
-    """Lets `rate` a second through, and bursts of one second's worth."""
+    """Lets `rate` a second pass, and bursts of one second's worth."""
 
     __slots__ = ("_filled", "_left", "rate")
 
@@ -22,7 +22,7 @@ class Bucket:
         self._filled = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take `amount`. Returns by how many seconds that was too early; 0: it was not."""
+        """Take `amount`; returns by how many seconds that was too early (0: it was not)."""
         rate = self.rate
         left = self._left + (now - self._filled) * rate
         self._filled = now
@@ -39,23 +39,22 @@ class ClientRates(NamedTuple):
     bytes: int
     publishes: int
     total_bytes: tuple[int, int] = (0, 0)
-    """All clients together: of the listener, of the process."""
+    """All clients together: those of the listener, and those of the process."""
     total_publishes: tuple[int, int] = (0, 0)
 
 
 Buckets = tuple[tuple[Bucket, bool], ...]
-"""What a client takes from: each with whether it is for bytes (or for publications)."""
+"""The buckets that a client takes from, each with whether it is for bytes (or for publications)."""
 
 
 def buckets_for(bytes_rate: int, publish_rate: int, now: float) -> Buckets:
-    """Buckets for the rates that there are."""
+    """Buckets for the rates that are limited."""
     rates = ((bytes_rate, True), (publish_rate, False))
     return tuple([(Bucket(rate, now), is_bytes) for rate, is_bytes in rates if rate])
 
 
 class SendRates:
-    """Buckets of clients, listeners and the process. Those that a client takes from are kept on its link, in
-    `buckets`."""
+    """Buckets of clients, listeners and the process. A client's are kept on its link, in `buckets`."""
 
     def __init__(self, by_listener: dict[str, ClientRates], clock: Callable[[], float]) -> None:
         now = clock()
@@ -71,7 +70,7 @@ class SendRates:
         }
 
     def of_client(self, listener: str) -> Buckets:
-        """What a new client takes from; nothing where clients of its listener are not limited."""
+        """The buckets that a new client takes from; none if clients of its listener are not limited."""
         rates = self._rates.get(listener)
         if rates is None:
             return ()
@@ -79,7 +78,7 @@ class SendRates:
 
 
 def take(buckets: Buckets, size: int, published: int, now: float) -> float:
-    """Take so many bytes and publications. Returns by how many seconds that was too early."""
+    """Take this many bytes and publications; returns by how many seconds that was too early."""
     found = 0.0
     for bucket, is_bytes in buckets:
         early = bucket.take(size if is_bytes else published, now)
@@ -89,7 +88,7 @@ def take(buckets: Buckets, size: int, published: int, now: float) -> float:
 
 
 class ConnectRates:
-    """New connections, of all and from each address."""
+    """Limits new connections, in all and from each address."""
 
     def __init__(self, rate: int, per_address: int, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -102,7 +101,7 @@ class ConnectRates:
         return self._all is None or not self._all.take(1, self._clock())
 
     def admit_from(self, address: str) -> bool:
-        """Whether one more from this address is."""
+        """Whether one more connection from this address is within the rate."""
         if not self._per_address:
             return True
         now = self._clock()
@@ -115,14 +114,14 @@ class ConnectRates:
 
 
 class Shares:
-    """Open connections by address, where addresses have a share: at most one entry a connection."""
+    """Counts open connections by address, if addresses have a share; there is at most one entry per connection."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Count one more from this address. False: it has used up its share."""
+        """Count one more from this address, and return True; False if the address has used up its share."""
         if self.most and self._open[address] >= self.most:
             return False
         if self.most:
@@ -130,11 +129,11 @@ class Shares:
         return True
 
     def hold(self, address: str) -> None:
-        """Count one more, whether its share is used up or not."""
+        """Count one more from this address, whether its share is used up or not."""
         self._open[address] += 1
 
     def give_back(self, address: str) -> None:
-        """One from this address has ended."""
+        """Note that a connection from this address has ended."""
         self._open[address] -= 1
         if self._open[address] <= 0:
             del self._open[address]

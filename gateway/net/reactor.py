@@ -1,10 +1,10 @@
-"""Twisted's reactor with the hub in front: the process waits in the hub's epoll, for devices first.
+"""Twisted's reactor behind the hub: the process waits in the hub's epoll, and serves devices first.
 
-Nearly all events are on the hub's sockets. With the hub's epoll inside the reactor's, each round of them would cost a
-second wait, a second wake-up in the kernel and the reactor's dispatch. Here the hub's epoll contains the reactor's,
-which has the timers' waker, signals, TLS and HTTP, and is polled when it has an event.
+Nearly all events are on the hub's sockets. With the hub's epoll inside the reactor's, each round would cost a second
+wait, a second wake-up in the kernel and the reactor's dispatch. Here the hub's epoll contains the reactor's, which has
+the timers' waker, signals, TLS and HTTP, and is polled when it has an event.
 
-Timers go by a clock that never jumps. Twisted's go by the time of day: set back by an hour, it would stop every retry,
+Timers use a clock that never jumps. Twisted's use the time of day: set back by an hour, it would stop every retry,
 keep-alive and expiry for that hour.
 """
 
@@ -15,7 +15,7 @@ import time
 from typing import Any, Protocol
 
 _HIDDEN = "OpenSSL" not in sys.modules
-if _HIDDEN:  # Twisted takes it for its own TLS, which nobody uses here, and 8 MB with it
+if _HIDDEN:  # Twisted would import it for its own TLS, which is not used here and takes 8 MB
     sys.modules["OpenSSL"] = None  # type: ignore[assignment]
 
 from twisted.internet.epollreactor import EPollReactor  # noqa: E402
@@ -26,13 +26,13 @@ if _HIDDEN:
 
 
 class First(Protocol):
-    """What the process waits in: the hub."""
+    """What the process waits in, which is the hub."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most and serve what is ready. True: the reactor has events too."""
+        """Wait at most this long and serve what is ready. Returns True if the reactor has events too."""
 
     def watch(self, fd: int) -> None:
-        """Wait for the reactor's descriptor too."""
+        """Watch the reactor's descriptor too."""
 
 
 class HubReactor(EPollReactor):
@@ -42,12 +42,12 @@ class HubReactor(EPollReactor):
     _first: First | None = None
 
     def serve_first(self, first: First) -> None:
-        """Wait in this from now on, and for the reactor's own descriptors through it."""
+        """From now on wait in this, and through it for the reactor's own descriptors."""
         first.watch(self._poller.fileno())
         self._first = first
 
     def doPoll(self, timeout: float | None) -> None:
-        """One pass. The hub reports its own errors."""
+        """Wait and serve once. The hub reports its own errors."""
         first = self._first
         if first is None:
             super().doPoll(timeout)

@@ -1,4 +1,4 @@
-"""What a person sees who comes to an address of the API by a link or a redirect, and is refused there."""
+"""What a person sees who comes to an address of the API by a link or a redirect and is refused there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PAGE = """<!doctype html>
 <p><a class="button" href="/admin/">Back to the sign-in</a></p></main></body></html>
 """
 _AWAY = "Begin again in a minute. Until the provider answers, users of this page and tokens still get in."
-_AGAIN = "Begin again. If it says the same once more, tell an administrator: the audit trail and the log say more."
+_AGAIN = "Begin again. If you see this again, tell an administrator: the audit trail and the log say more."
 
 
 def refusal_page(status: int, title: str, detail: str) -> bytes:
-    """The page. Everything in it is text; the only address in it is that of this gateway's own page."""
+    """The page of a refusal. All values are escaped; its only address is that of this gateway's own page."""
     advice = _AWAY if status == 503 else _AGAIN
     return _PAGE.format(title=escape(title), detail=escape(detail), advice=escape(advice)).encode("utf-8", "replace")

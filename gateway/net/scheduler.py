@@ -16,7 +16,8 @@ from twisted.python import log
 class Waker:
     """Calls from other threads for the reactor's thread, through one descriptor in the hub's epoll.
 
-    Twisted's own waker costs a socket and a second poll for each. Commits that are done in a thread come back this way.
+    Twisted's own waker costs a socket and a second poll for each call. Commits that are done in a thread come back this
+    way.
     """
 
     def __init__(self) -> None:
@@ -26,19 +27,20 @@ class Waker:
         self._collectors: list[Callable[[], None]] = []
 
     def collect(self, call: Callable[[], None]) -> int:
-        """The descriptor, for threads that write to it themselves; then `call` is called to see what they have done."""
+        """The descriptor, for threads that write to it themselves; `call` is then called to collect what they have
+        done."""
         self._collectors.append(call)
         return self.fd
 
     def call(self, call: Callable[[], None]) -> None:
-        """Have it called soon, from any thread. The descriptor is written to once, until it is read."""
+        """Have `call` called soon, from any thread. The descriptor is written to only once until it is read."""
         self._calls.append(call)
         if not self._told:
             self._told = True
             os.eventfd_write(self.fd, 1)
 
     def accept(self) -> None:
-        """The descriptor is readable: make the calls. What is added meanwhile is called in the next round."""
+        """Make the calls, as the descriptor is readable. What is added meanwhile is called in the next round."""
         os.eventfd_read(self.fd)
         self._told = False  # first: a call that is added from now on writes again
         for collect in self._collectors:
@@ -50,7 +52,7 @@ class Waker:
     def _run(call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception:  # noqa: BLE001 -- as Twisted does: the other calls are made
+        except Exception:  # noqa: BLE001 -- as in Twisted, the other calls are still made
             log.err()
 
 
@@ -62,10 +64,10 @@ class ReactorScheduler:
         self.now = time.time
         self.monotonic = time.monotonic
         self.waker: Waker | None = None
-        """By which other threads call, where there is a hub."""
+        """Through which other threads call, if there is a hub."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run `call` after `seconds`; the answer cancels it."""
+        """Run `call` after `seconds`; returns a function that cancels it."""
         delayed = self._reactor.callLater(seconds, call)
 
         def cancel() -> None:
@@ -82,5 +84,6 @@ class ReactorScheduler:
             self._reactor.callFromThread(call)
 
     def collect(self, call: Callable[[], None]) -> int:
-        """The descriptor by which threads tell that something is done (`ports.batch.Collecting`); -1: there is none."""
+        """The descriptor with which threads signal that something is done (`ports.batch.Collecting`); -1: there is
+        none."""
         return -1 if self.waker is None else self.waker.collect(call)

@@ -1,4 +1,4 @@
-"""Reasons for which a socket is not read."""
+"""The reasons for which a socket is not read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import IntFlag
 
 
 class Stop(IntFlag):
-    """Why nothing is read from a socket. One reason that ends leaves the others."""
+    """Why nothing is read from a socket. When one reason ends, the others stay."""
 
     ALL = 1
-    """Back-pressure: nobody is read."""
+    """Back-pressure: nobody is read from."""
     PUT_OFF = 2
-    """What it has sent is worked off a little at a time."""
+    """What it has sent is processed a little at a time."""
     RATE = 4
     """It has sent more than its rates allow."""
     WRAPPING = 8
-    """Its wrapping works on what it has."""
+    """Its wrapping is processing what it has."""
     UNDECIDED = 16
-    """It has closed its side, and it is not decided yet whether it is let in."""
+    """It has closed its side before it was decided whether it is let in."""

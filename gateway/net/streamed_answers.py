@@ -1,6 +1,6 @@
 """Long answers: pieces from an iterator, made in a thread and sent as fast as the client reads them.
 
-`handle(method, path, query, body)` makes them; the guard authenticates.
+`handle(method, path, query, body)` makes the answers; the guard authenticates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator
 
 
 class StreamedAnswers(Bounded):
-    """All requests below one path."""
+    """Answers all requests below one path."""
 
     isLeaf = True
 
@@ -35,7 +35,8 @@ class StreamedAnswers(Bounded):
         self._guard = guard
 
     def most(self, request: Request, method: str, path: str) -> int | None:
-        """One batch of the pipeline's sink; Twisted keeps what is longer than 100 KB in a temporary file."""
+        """One batch of the pipeline's sink; None: the request will be refused. Twisted keeps what is longer than 100 KB
+        in a temporary file."""
         del path
         try:
             self._check(request, method)
@@ -44,7 +45,7 @@ class StreamedAnswers(Bounded):
         return MAX_BATCH
 
     def render(self, request: Request) -> Any:
-        """Call `handle`, then send piece by piece."""
+        """Call `handle`, then send the answer piece by piece."""
         try:
             status, kind, body = self._answer(request)
         except Problem as problem:
@@ -59,7 +60,7 @@ class StreamedAnswers(Bounded):
         return NOT_DONE_YET
 
     def _check(self, request: Request, method: str) -> None:
-        """Whether whoever asks may (Problem)."""
+        """Raise Problem unless the caller may make this request."""
         check_host(request, self._guard.hosts, method)
         self._guard.check(request, self._guard.caller_of(request), VIEWER if method == "GET" else OPERATOR, method)
 
@@ -80,7 +81,8 @@ class StreamedAnswers(Bounded):
 
 @implementer(IPullProducer)
 class _Pieces:
-    """A piece is made when the one before has been written to the socket: a slow client costs the memory of one."""
+    """Makes each piece when the one before has been written to the socket, so that a slow client costs the memory of
+    one."""
 
     def __init__(self, request: Request, body: Iterator[bytes]) -> None:
         self._request = request
@@ -90,7 +92,7 @@ class _Pieces:
         request.notifyFinish().addErrback(lambda _: self.stopProducing())
 
     def resumeProducing(self) -> None:
-        """The transport wants more."""
+        """Make the next piece, as the transport wants more."""
         if self._busy or self._over:
             return
         self._busy = True
@@ -112,7 +114,7 @@ class _Pieces:
             self.resumeProducing()
 
     def _failed(self, _: object) -> None:
-        """The headers are sent: the only way to show that the answer is incomplete is to break the connection."""
+        """Break the connection. As the headers are sent already, nothing else shows that the answer is incomplete."""
         self._busy = False
         if not self._over:
             self._over = True

@@ -15,45 +15,45 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1"
-"""Of TLS 1.2: with forward secrecy and authenticated encryption only."""
+"""The ciphers of TLS 1.2: only those with forward secrecy and authenticated encryption."""
 _CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----")
 _CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
 
 class TlsContext:
-    """The TLS context of a listener. A new one is used for new connections; open ones keep theirs. OSError: a file
-    cannot be used."""
+    """The TLS context of a listener. A new one is used for new connections; open ones keep theirs. Raises OSError if a
+    file cannot be used."""
 
     def __init__(self, settings: Tls, *, browsers: bool) -> None:
         self.settings = settings
         self.browsers = browsers
         self._context = _made(settings)
         self.names = _names_in(settings.certificate) if browsers else frozenset()
-        """Where browsers come: host names that the certificate has, which they have compared with the page's."""
+        """If browsers connect here: the host names in the certificate, which browsers have compared with the page's."""
 
     def again(self) -> TlsContext:
-        """The same from the files as they are now."""
+        """A context with the same settings, from the files as they are now."""
         return TlsContext(self.settings, browsers=self.browsers)
 
     def take(self, fresh: TlsContext) -> None:
-        """Use a context that was made later from the same settings."""
+        """Take over a context that was made later from the same settings."""
         self._context, self.names = fresh._context, fresh.names
 
     def session(self) -> Session:
-        """For a new connection."""
+        """The session of a new connection."""
         session: Session = self._context.session()
         return session
 
 
 def _made(settings: Tls) -> Any:
-    """The context that the library makes of the files, in its words where it does not."""
+    """The context that the library makes from the files. Raises OSError with the library's reason."""
     files = settings.certificate, settings.key, settings.client_ca, settings.crl
     for name in files:
         if name is not None:
             with Path(name).open("rb"):
-                pass  # OpenSSL says of a file that cannot be read neither why nor which
+                pass  # if a file cannot be read, OpenSSL says neither which one nor why
     checked = settings.client_certificate != "none"
-    if checked:  # OpenSSL takes either kind from either file, and then no client's certificate is good
+    if checked:  # OpenSSL takes either kind from either file, and would then accept no client's certificate
         _look_for("certificate", _CERTIFICATE, settings.client_ca)
         _look_for("revocation list", _CRL, settings.crl)
     try:
@@ -64,7 +64,7 @@ def _made(settings: Tls) -> Any:
         )  # fmt: skip
     except (ValueError, OSError) as error:
         named = ", ".join(dict.fromkeys(name for name in files if name is not None))
-        raise OSError(f"OpenSSL does not take {named}: {error}") from error
+        raise OSError(f"OpenSSL does not accept {named}: {error}") from error
 
 
 def _look_for(what: str, form: re.Pattern[bytes], file: str | None) -> None:
@@ -73,9 +73,9 @@ def _look_for(what: str, form: re.Pattern[bytes], file: str | None) -> None:
 
 
 def verified_until(settings: Tls) -> int:
-    """When the first of the authorities and revocation lists ends that clients' certificates are verified with, in
-    seconds since 1970; 0 where that cannot be told. Until then a client may take up an earlier session, whose
-    certificate is not verified again."""
+    """When the first of the authorities and revocation lists expires with which clients' certificates are verified, in
+    seconds since 1970; 0 if that is unknown. Until then a client may resume an earlier session, whose certificate is
+    not verified again."""
     from cryptography import x509
 
     try:
@@ -86,13 +86,14 @@ def verified_until(settings: Tls) -> int:
         for one in _CRL.findall(Path(settings.crl).read_bytes()) if settings.crl is not None else ():
             next_update = x509.load_pem_x509_crl(one).next_update_utc
             ends += [] if next_update is None else [next_update]
-    except (OSError, ValueError):  # OpenSSL is content with more
+    except (OSError, ValueError):  # OpenSSL accepts more than this library
         return 0
     return int(min(ends).timestamp())
 
 
 def user_of_der(certificate: bytes, naming: str) -> str | None:
-    """The user that a client's certificate names, empty if it names nobody; None: it has shown none."""
+    """The user that a client's certificate names, which is empty if it names nobody; None: the client has shown no
+    certificate."""
     if not certificate:
         return None
     from cryptography import x509  # only where clients show certificates
@@ -100,11 +101,11 @@ def user_of_der(certificate: bytes, naming: str) -> str | None:
     try:
         return user_of(x509.load_der_x509_certificate(certificate), naming)
     except (ValueError, x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        return ""  # OpenSSL is content with more than X.509 allows, and with kinds of names that are not read here
+        return ""  # OpenSSL accepts more than X.509 allows, and kinds of names that are not read here
 
 
 def end_of_der(certificate: bytes) -> float:
-    """When a client's certificate ends, in seconds since 1970; 0: it has shown none, or it cannot be told."""
+    """When a client's certificate expires, in seconds since 1970; 0: the client has shown none, or that is unknown."""
     if not certificate:
         return 0.0
     from cryptography import x509
@@ -116,7 +117,7 @@ def end_of_der(certificate: bytes) -> float:
 
 
 def fingerprint_of(certificate: bytes) -> str:
-    """SHA-256 of a certificate; empty: there is none."""
+    """The SHA-256 digest of a certificate; empty: there is none."""
     return sha256(certificate).hexdigest() if certificate else ""
 
 
@@ -129,19 +130,19 @@ def user_of(certificate: x509.Certificate, naming: str) -> str:
         names = [certificate.subject.rfc4514_string()]
     elif naming in {"dns", "email", "uri"}:
         names = _alternative_names(certificate, naming)
-    else:  # `none` too: the name is not asked for then, but may be after a reload
+    else:  # for `none` too: the name is not used then, but may be after a reload
         names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     return only_name(names)
 
 
 def only_name(names: list[str]) -> str:
-    """The only one; empty if there is none, if there are several, or if it contains control characters."""
+    """The only name; empty if there is none, if there are several, or if it contains control characters."""
     name = names[0] if len(names) == 1 else ""
     return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
 
 
 def _alternative_names(certificate: x509.Certificate, kind: str) -> list[str]:
-    """Those of one kind under subjectAltName (RFC 5280, 4.2.1.6)."""
+    """The names of one kind under subjectAltName (RFC 5280, 4.2.1.6)."""
     from cryptography import x509
 
     kinds = {"dns": x509.DNSName, "email": x509.RFC822Name, "uri": x509.UniformResourceIdentifier}

@@ -1,6 +1,6 @@
-"""TLS of one connection without its socket: bytes in, bytes out; compiled where there was a compiler at installation.
+"""TLS of one connection without its socket: bytes in, bytes out; compiled if there was a compiler at installation.
 
-The Python form is the `ssl` module with its memory BIOs. The compiled one (`_tls.c`) takes less time and memory.
+The Python form is the `ssl` module with its memory BIOs. The compiled form (`_tls.c`) takes less time and memory.
 """
 
 from __future__ import annotations
@@ -14,41 +14,42 @@ from typing import Any, Protocol
 
 LONGEST = 64 << 10
 BROKEN_OFF = "the handshake was broken off"
-ENDED = "it takes up a session whose certificate, authority or revocation list has ended since"
+ENDED = "it resumes a session whose certificate, authority or revocation list has expired since"
 
 Step = tuple[bool, bytes, bytes, str | None]
-"""Of a handshake: whether it is done, what is to be sent, what the client sent behind it, and why the connection is
-over (None: it goes on; empty: the peer says so)."""
+"""The result of a step of a handshake: whether it is done, what is to be sent, what the client sent after it, and why
+the connection is over (None: it goes on; empty: the peer has ended it)."""
 
 
 class Session(Protocol):
-    """One connection."""
+    """The TLS session of one connection."""
 
     def whole(self, data: bytes, /) -> bytes | None:
-        """What was sent, where nothing is to be answered and the connection goes on, as nearly always; None: `decrypt`
-        of the same data says what there is."""
+        """What was sent, if nothing has to be answered and the connection goes on, as is nearly always so; None:
+        `decrypt` of the same data says what has to be done."""
 
     def decrypt(self, data: bytes, /) -> tuple[bytes, bytes, str | None]:
-        """(what was sent, what is to be sent, why the connection is over: None, empty when its peer says so)."""
+        """(what was sent, what has to be sent, why the connection is over: None if it is not, empty if the peer has
+        ended it)."""
 
     def encrypt(self, data: bytes, /) -> bytes:
-        """Records. Nothing before the handshake is done, or after an error."""
+        """The data as records; empty before the handshake is done, or after an error."""
 
     def close(self) -> bytes:
-        """The alert close_notify."""
+        """The bytes of the alert close_notify."""
 
     def certificate(self) -> bytes:
-        """The peer's, as DER; empty if it has shown none."""
+        """The peer's certificate in DER form; empty if it has shown none."""
 
     def resumed(self) -> bool:
-        """Whether the handshake took up an earlier session."""
+        """Whether the handshake has resumed an earlier session."""
 
     def version(self) -> str:
-        """The protocol's, as OpenSSL calls it."""
+        """The protocol version, as OpenSSL names it."""
 
 
 class PythonSession:
-    """The same over the `ssl` module."""
+    """`Session` with the `ssl` module."""
 
     __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls", "_until")
 
@@ -57,12 +58,12 @@ class PythonSession:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._established = self._failed = False
         self._until = until
-        """An earlier session is not taken up from then on."""
+        """An earlier session is not resumed after this time."""
         self._kept: tuple[bytes, bytes, str | None] | None = None
         """What `whole` could not return."""
 
     def step(self, data: bytes) -> Step:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         self._incoming.write(data)
         plain, end = b"", None
         try:
@@ -80,7 +81,7 @@ class PythonSession:
         return self._established, self._outgoing.read(), plain, end
 
     def _ended(self) -> bool:
-        """Whether an earlier session was taken up, in which nothing is verified, that is not good any more."""
+        """Whether an earlier session was resumed, in which nothing is verified, and its certificate has expired."""
         if not self._tls.session_reused:
             return False
         shown: dict[str, Any] = self._tls.getpeercert() or {}
@@ -88,7 +89,7 @@ class PythonSession:
         return time.time() >= min(ends, self._until)
 
     def decrypt(self, data: bytes, /) -> tuple[bytes, bytes, str | None]:
-        """(what was sent, what is to be sent, why the connection is over)."""
+        """(what was sent, what has to be sent, why the connection is over)."""
         kept, self._kept = self._kept, None
         if kept is not None:
             return kept
@@ -99,7 +100,8 @@ class PythonSession:
         return plain, self._outgoing.read(), end
 
     def whole(self, data: bytes, /) -> bytes | None:
-        """What was sent, where nothing is to be answered and the connection goes on; None: `decrypt` says it."""
+        """What was sent, if nothing has to be answered and the connection goes on; None: `decrypt` says what has to be
+        done."""
         if self._kept is None:
             self._kept = self.decrypt(data)
         plain, answer, end = self._kept
@@ -133,7 +135,7 @@ class PythonSession:
         return (error.reason or BROKEN_OFF).lower().replace("_", " ")
 
     def encrypt(self, data: bytes, /) -> bytes:
-        """Records."""
+        """The data as records."""
         if not self._established or self._failed or not data:
             return b""
         try:
@@ -143,31 +145,31 @@ class PythonSession:
         return self._outgoing.read()
 
     def close(self) -> bytes:
-        """The alert close_notify."""
+        """The bytes of the alert close_notify."""
         if not self._established or self._failed:
             return b""
-        with contextlib.suppress(ssl.SSLError):  # the peer's alert has not come yet
+        with contextlib.suppress(ssl.SSLError):  # the peer's alert has not arrived yet
             self._tls.unwrap()
         return self._outgoing.read()
 
     def certificate(self) -> bytes:
-        """The peer's, as DER; empty if it has shown none."""
+        """The peer's certificate in DER form; empty if it has shown none."""
         return self._tls.getpeercert(binary_form=True) or b""
 
     def resumed(self) -> bool:
-        """Whether the handshake took up an earlier session."""
+        """Whether the handshake has resumed an earlier session."""
         return bool(self._tls.session_reused)
 
     def version(self) -> str:
-        """The protocol's, as OpenSSL calls it."""
+        """The protocol version, as OpenSSL names it."""
         return self._tls.version() or ""
 
 
 class PythonContext:
-    """What all connections of a listener share. ValueError and OSError: a file cannot be used. Where clients show
-    certificates there are no tickets: nothing is verified in a session that is taken up, and `ssl` does not ask whether
-    it is still good. Clients without tickets in TLS 1.2 take theirs up by its identifier all the same: each of those is
-    asked after."""
+    """What all connections of a listener share. Raises ValueError or OSError if a file cannot be used. If clients show
+    certificates there are no tickets, because nothing is verified in a resumed session and `ssl` does not check whether
+    it is still good. In TLS 1.2, clients without tickets can still resume a session by its identifier; each of those is
+    checked."""
 
     def __init__(
         self, certificate: str, key: str, ciphers: str, only_1_3: bool, client_ca: str | None, required: bool,
@@ -192,7 +194,7 @@ class PythonContext:
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
     def session(self) -> PythonSession:
-        """For a new connection."""
+        """The session of a new connection."""
         return PythonSession(self._context, self._until)
 
 
@@ -201,7 +203,7 @@ def _no_password() -> str:
 
 
 def python_handshakes(steps: list[tuple[Any, bytes]], /) -> list[Step]:
-    """Go on with several handshakes."""
+    """Continue several handshakes."""
     return [session.step(data) for session, data in steps]
 
 

@@ -1,8 +1,8 @@
-"""The turns of the reactor, watched. A turn is everything between two waits of the process for its sockets: while it
+"""Watches the turns of the reactor. A turn is everything between two waits of the process for its sockets: while it
 lasts, everybody waits.
 
-What a turn costs to be watched is two looks at the clock. A thread looks ten times a second whether one lasts too long,
-and notes what the reactor is doing then; the parts that serve one client after the other say who took long.
+Watching costs a turn two readings of the clock. A thread checks ten times a second whether a turn lasts too long, and
+notes what the reactor is doing then; the parts that serve one client after the other say which one took long.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import NamedTuple
 STALL_SECONDS = 0.25
 """A turn that takes longer is a stall."""
 LASTING_SECONDS = 5.0
-"""One that takes longer is told of while it lasts: it may never end, and its process be killed for it."""
+"""A turn that takes longer is reported while it lasts: it may never end, and its process may be killed because of
+it."""
 _LOOK_SECONDS = 0.1
 _PROCESSOR_SECONDS = 0.01
-"""How old the last look at the processor time may be: it costs a system call, so not every turn has one."""
+"""How old the last reading of the processor time may be: it costs a system call, so not every turn makes one."""
 _FRAMES = 5
 """How many of the gateway's own functions are named, innermost first."""
 
@@ -30,13 +31,14 @@ class Stall(NamedTuple):
 
     seconds: float
     processor: float
-    """Seconds for which the reactor's thread had a processor; the rest it waited for one, for a disk or for a lock."""
+    """For how many seconds the reactor's thread had a processor; the rest of the time it waited for one, for a disk or
+    for a lock."""
     doing: str
     """What took longest."""
     who: str
-    """For whom: client identifier and address, or what is known; empty if no single one took long."""
+    """Who that was for: client identifier and address, or what is known; empty if no single part took long."""
     at: str
-    """Where the reactor was when it was looked at; empty if it could not be."""
+    """Where the reactor was when the watching thread looked; empty if it could not look."""
 
 
 class Turns:
@@ -46,20 +48,20 @@ class Turns:
         self.stall_seconds = stall_seconds
         self.on_stall: Callable[[Stall], None] = lambda _stall: None
         self.on_lasting: Callable[[float, str], None] = lambda _seconds, _at: None
-        """Called by the thread that looks, once for each turn, with where the reactor is."""
+        """Called by the watching thread, once for each long turn, with where the reactor is."""
         self.begun = 0.0
-        """When the present turn began; 0: the process waits."""
+        """When the current turn began; 0: the process is waiting."""
         self._processor = self._looked = 0.0
         self._slowest = (0.0, "", "")
         self._seen = (0.0, "")
-        """The turn that was looked at, and where it was."""
+        """The turn at which the thread looked last, and where the reactor was then."""
         self._reactor_thread = 0
         self._over = threading.Event()
 
     # -- what the hub calls --
 
     def begin(self) -> None:
-        """The process has waited; a turn begins."""
+        """A turn begins, after the process has waited."""
         now = self.begun = monotonic()
         if now - self._looked > _PROCESSOR_SECONDS:
             self._looked, self._processor = now, thread_time()
@@ -73,7 +75,7 @@ class Turns:
             self._slowest = (0.0, "", "")
 
     def took(self, seconds: float, doing: str, who: str) -> None:
-        """A part of this turn was done and took long."""
+        """Note that a part of this turn took long."""
         if seconds > self._slowest[0]:
             self._slowest = (seconds, doing, who)
 
@@ -85,15 +87,15 @@ class Turns:
         self._looked = 0.0
         self.on_stall(Stall(seconds, processor, doing, who, at))
 
-    # -- the thread that looks --
+    # -- the watching thread --
 
     def watch(self) -> None:
-        """Begin to look, from the reactor's thread."""
+        """Start the watching thread; called in the reactor's thread."""
         self._reactor_thread = threading.get_ident()
         threading.Thread(target=self._look_on, name="turns", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._over.set()
 
     def _look_on(self) -> None:

@@ -1,8 +1,8 @@
-"""Asking an epoll, reading from many sockets and writing to many, each in one call; compiled where there was a compiler
-at installation.
+"""Polls an epoll, reads from many sockets and writes to many, each in one call; compiled if there was a compiler at
+installation.
 
-Only the usual case is done here. A socket that has been closed by its peer, has an error, does not take all, or has
-bytes kept to be sent first is left to the hub.
+Only the usual case is done here. A socket that its peer has closed, that has an error, that does not take everything,
+or for which bytes are kept that have to be sent first is left to the hub.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
     Events = list[tuple[int, int]]
     Ready = Events | bytes
-    """What a poll has found; as bytes it is what the kernel says, for `read_sockets` alone."""
+    """What a poll has found; as bytes it is in the kernel's form, for `read_sockets` only."""
     Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events, list[HubSocket]]
 
 ROOM, LONGEST = 512 << 10, 64 << 10
-"""How much is read in one call, and from one socket."""
+"""The most bytes read in one call, and from one socket."""
 MOST_EVENTS = 512
 
 
 def poll(epoll: select.epoll, seconds: float) -> Events:
-    """What is ready: wait for it so many seconds at most, without a limit if these are negative."""
+    """The events that are ready; waits for them at most this many seconds, or without limit if that is negative."""
     return epoll.poll(seconds, MOST_EVENTS)
 
 
 def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
-    """Read the sockets of a poll. Returned are bytes with their connection, what a wrapping has to take itself with its
-    link, the events left to the caller (all that are not data of a client, and those beyond ROOM), and links of the
-    first that had as much as was to be read of them at once."""
+    """Read the sockets of a poll. Returns bytes with their connections; what a wrapping has to take itself, with its
+    link; the events left to the caller (all that are not data of a client, and those beyond ROOM); and the links among
+    the first that had as much as is read of them at once."""
     arrived: list[tuple[Connection, bytes]] = []
     wrapped: list[tuple[HubSocket, bytes]] = []
     rest: Events = []
@@ -67,8 +67,8 @@ def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
 
 
 def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, bytes]]:
-    """Send each link of the hub's kind its bytes, wrapped as its peer gets them, if none are kept to be sent first.
-    Returned are the positions of those that did not take all, with what they did not take."""
+    """Send each link of the hub's kind its bytes, wrapped as its peer expects them, unless others are kept that have to
+    be sent first. Returns the positions of those that did not take everything, with what they did not take."""
     rest: list[tuple[int, bytes]] = []
     for at, (link, data) in enumerate(zip(links, datas, strict=True)):
         sent = 0
@@ -97,7 +97,7 @@ with suppress(ModuleNotFoundError):
 
 
 def sends_in_one_call() -> bool:
-    """Whether what is sent to many sockets is one call of the kernel: io_uring is there and allowed."""
+    """Whether data for many sockets is sent in one call of the kernel: io_uring exists and is allowed."""
     return compiled() and compiled_wire.sends_in_one_call()
 
 

@@ -1,7 +1,7 @@
-"""What MQTT's bytes are wrapped in on a socket: a PROXY header before them, TLS, WebSocket frames, or all of it.
+"""What MQTT's bytes are wrapped in on a socket: a PROXY header before them, TLS, WebSocket frames, or all of these.
 
-A wrapping knows its link and what it does to the bytes; sockets and the broker are the hub's. When the peer has ended
-the connection, or has done what it may not, the wrapping says so in `link.over`.
+A wrapping knows its link and what it does to the bytes; sockets and the broker belong to the hub. If the peer has ended
+the connection, or has done what it may not do, the wrapping says so in `link.over`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from gateway.net.websocket import WebSocketServer
 
 
-BROKEN_OFF_BY_CLIENT = "the client broke the handshake off; it may not know the authority"
+BROKEN_OFF_BY_CLIENT = "the client broke off the handshake; it may not know the authority"
 
 
 class Wrapping(Protocol):
-    """One connection's."""
+    """The wrapping of one connection."""
 
     def unwrap(self, data: bytes) -> bytes:
-        """What the peer has sent, as MQTT's bytes; what has to be answered is sent."""
+        """MQTT's bytes in what the peer has sent; what has to be answered is sent."""
 
     def wrap(self, data: bytes) -> bytes:
-        """MQTT's bytes as the peer gets them; nothing where it is too early or too late for them."""
+        """MQTT's bytes as the peer expects them; empty if it is too early or too late for them."""
 
     def goodbye(self) -> bytes:
-        """What is sent before the connection is closed."""
+        """What has to be sent before the connection is closed."""
 
     def lost(self) -> None:
-        """The peer has gone without a word."""
+        """The peer is gone without having ended the connection."""
 
 
 class ProxyWrapping:
-    """A PROXY header; what follows it is in another wrapping, or in none."""
+    """A PROXY header; what follows it is in another wrapping or in none."""
 
     __slots__ = ("inner", "link", "named", "reader")
 
@@ -50,10 +50,10 @@ class ProxyWrapping:
         self.reader = reader
         self.inner = inner
         self.named = named
-        """Asked when the header has said who the client is: whether it may stay."""
+        """Called when the header has said who the client is; returns whether that client may stay."""
 
     def unwrap(self, data: bytes) -> bytes:
-        """The bytes behind the header."""
+        """The bytes after the header."""
         link = self.link
         try:
             rest = self.reader.feed(data)
@@ -70,20 +70,20 @@ class ProxyWrapping:
         return self.inner.unwrap(rest) if self.inner is not None and rest else rest
 
     def wrap(self, data: bytes) -> bytes:
-        """Nothing: nobody is told anything before the header is complete."""
+        """Empty: nothing is sent before the header is complete."""
         del data
         return b""
 
     def goodbye(self) -> bytes:
-        """As `wrap`."""
+        """Empty, like `wrap`."""
         return b""
 
     def lost(self) -> None:
-        """Nothing: whoever looks whether a port is open does so."""
+        """Does nothing: this is what checks for an open port look like."""
 
 
 class WebSocketWrapping:
-    """WebSocket frames, and the handshake before them; `session` is that of TLS around it."""
+    """WebSocket frames, after a handshake; `session` is that of TLS around it."""
 
     __slots__ = ("link", "server", "session")
 
@@ -108,19 +108,20 @@ class WebSocketWrapping:
         return payload
 
     def wrap(self, data: bytes) -> bytes:
-        """One binary frame."""
+        """The bytes as one binary frame."""
         return self.server.send(data)
 
     def goodbye(self) -> bytes:
-        """A Close frame."""
+        """The bytes of a Close frame."""
         return self.server.close()
 
     def lost(self) -> None:
-        """Nothing: the broker says what a lost connection was."""
+        """Does nothing: the broker reports the lost connection."""
 
 
 class TlsWrapping:
-    """TLS; inside of it is MQTT, or a WebSocket. The handshake is done by threads: the link is not read meanwhile."""
+    """TLS, in which there is MQTT or a WebSocket. The handshake is done by threads, and the link is not read
+    meanwhile."""
 
     __slots__ = ("_begun", "established", "handshakes", "inner", "link", "session", "shaken")
 
@@ -133,12 +134,12 @@ class TlsWrapping:
         self.inner = inner
         self.handshakes = handshakes
         self.shaken: Callable[[HubSocket, str | None], None] | None = shaken
-        """Told when the handshake is done (None), or why it is not."""
+        """Called when the handshake is done (with None) or has failed (with the reason)."""
         self.established = False
         self._begun = False
 
     def unwrap(self, data: bytes) -> bytes:
-        """Decrypt, or go on with the handshake."""
+        """Decrypt, or continue the handshake."""
         link = self.link
         if not self.established:
             link.stop(Stop.WRAPPING, stopped=True)
@@ -159,7 +160,7 @@ class TlsWrapping:
         return plain
 
     def _proceed(self, step: Step) -> None:
-        """A thread has done a step; what goes wrong now is this connection's."""
+        """Take the result of a step that a thread has done; a defect from here on concerns this connection alone."""
         if not self.link.closed:
             self.link.hub.take_in(self.link, partial(self._stepped, *step))
 
@@ -180,19 +181,19 @@ class TlsWrapping:
         return self._decrypted(plain, b"", None if failed else end)
 
     def lost(self) -> None:
-        """In a handshake that had begun: many clients say no word about a certificate that they do not accept."""
+        """Report a handshake that had begun: many clients send nothing about a certificate that they do not accept."""
         shaken, self.shaken = self.shaken, None
         if self._begun and shaken is not None:
             shaken(self.link, BROKEN_OFF_BY_CLIENT)
 
     def wrap(self, data: bytes) -> bytes:
-        """Records."""
+        """The bytes as records."""
         if self.inner is not None:
             data = self.inner.wrap(data)
         return self.session.encrypt(data) if self.established else b""
 
     def goodbye(self) -> bytes:
-        """What the inner wrapping has to say, and close_notify."""
+        """What the inner wrapping has to send at the end, and close_notify."""
         if not self.established:
             return b""
         last = b"" if self.inner is None else self.inner.goodbye()

@@ -65,9 +65,7 @@ def compile_schema(text: str) -> Differs:
         except (ValueError, RecursionError):  # what the validator cannot read, such as 300 nested arrays
             return "the schema cannot be applied to the document"
         except BaseException as error:
-            if (
-                type(error).__name__ != "PanicException"
-            ):  # a panic of the validator is no Exception, but must not end the process
+            if type(error).__name__ != "PanicException":  # of the validator: no Exception, and not to end the process
                 raise
             return "the schema cannot be applied to the document"
         return ""
