@@ -39,7 +39,7 @@ class Bench:
         return self.checks.submit(Check(address, lambda: wanted, fail_or_accept, computed, user, given_up))
 
     def finish(self) -> None:
-        """All of them, one after the other."""
+        """Finish all of them, one after the other."""
         while self.running:
             self.running.pop(0)()
             self.clock.run()

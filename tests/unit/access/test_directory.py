@@ -1,4 +1,4 @@
-"""Users of a directory, asked of a real slapd on loopback."""
+"""Users of a directory, with a real slapd on loopback."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 
 
 class Asked:
-    """A directory, and what it has told."""
+    """A directory, and what it has reported."""
 
     def __init__(self, server: Slapd | list[str], ca: Path | None = None, **settings: object) -> None:
         servers = [server.url] if isinstance(server, Slapd) else server
@@ -83,7 +83,8 @@ def test_users_are_bound_by_a_name_made_of_theirs(server: Slapd) -> None:
 
 
 def test_a_password_is_sent_as_it_came_and_holds_up_no_other(server: Slapd) -> None:
-    """With characters that SASLprep (RFC 4013) alters, or forbids: a line feed that a file had behind the password."""
+    """The passwords have characters that SASLprep (RFC 4013) alters or prohibits, such as a line feed that ended a
+    file."""
     asked = Asked(server, **SEARCH)
     assert asked.name("dave", "Pässwort ² und ½ ".encode()) == "dave"
     for wrong in (b"wonder\n", b"\0", "\u0627b1".encode(), "\ue000".encode(), "\xad".encode(), b"\xff"):
@@ -95,7 +96,7 @@ def test_a_password_is_sent_as_it_came_and_holds_up_no_other(server: Slapd) -> N
 
 @pytest.mark.parametrize("user", ["locked", "forbidden"])
 def test_what_a_server_says_of_one_user_holds_up_no_other(server: Slapd, user: str) -> None:
-    """Several servers answer the bind of an account that is locked with constraintViolation (RFC 4511, A.2)."""
+    """Several servers answer a bind of a locked account with constraintViolation (RFC 4511, A.2)."""
     asked = Asked(server, bind_as=f"cn={{user}},{ANSWERING}")
     for _ in range(2):
         assert asked.name(user, b"x") is None
@@ -104,7 +105,7 @@ def test_what_a_server_says_of_one_user_holds_up_no_other(server: Slapd, user: s
 
 
 def test_a_user_of_more_groups_than_the_server_tells_holds_up_no_other(tmp_path: Path) -> None:
-    """The search is before the bind: whoever knows the name of such a user could keep out all the others."""
+    """The search comes before the bind: otherwise whoever knows the name of such a user could keep out all others."""
     filter_ = {"group_filter": "(member={dn})", "group_base": f"ou=groups,{BASE}", "group_attribute": "description"}
     with Slapd(tmp_path / "own", more="sizelimit 1") as server:
         asked = Asked(server, **SEARCH, **filter_, roles=ROLES, user="{role}:{user}")
@@ -123,7 +124,7 @@ def test_a_server_that_is_busy_has_said_nothing_of_the_user(server: Slapd) -> No
 @pytest.mark.parametrize("how", [SEARCH, {"bind_as": f"uid={{user}},{PEOPLE}"}, {"bind_as": "{user}@plant.example"}])
 @pytest.mark.parametrize("password", [b"", None, b"\xff\xfe"])
 def test_a_password_that_is_none_lets_nobody_in(server: Slapd, how: dict[str, object], password: bytes | None) -> None:
-    """A server takes a bind without a password for an anonymous one, and says yes."""
+    """A server takes a bind without a password for an anonymous one, and accepts it."""
     asked = Asked(server, **how)
     assert asked.name("alice", password) is None
     assert asked.told in ([], [""])
@@ -143,7 +144,7 @@ HOSTILE = [
     {**SEARCH, "search_filter": "(&(objectClass=person)(|(uid={user})(mail={user})))"},
 ])  # fmt: skip
 def test_a_name_is_no_part_of_a_filter_or_of_a_name(server: Slapd, user: str, how: dict[str, object]) -> None:
-    """Whatever a device calls itself: with everybody's password nobody comes in but who is called exactly that."""
+    """Whatever a device calls itself: with everybody's password, only the user who is called exactly that is let in."""
     asked = Asked(server, **how)
     for password in USERS.values():
         assert asked.name(user, password.encode()) is None
@@ -198,7 +199,7 @@ def test_a_file_without_certificates_is_refused_with_its_name(server: Slapd, tmp
 
 
 def test_the_name_in_its_certificate_is_checked(server: Slapd, authority: Authority) -> None:
-    """It names localhost and 127.0.0.1, and no other address of this host."""
+    """The certificate names localhost and 127.0.0.1, and no other address of this host."""
     url = server.secure_url.replace("127.0.0.1", "127.0.0.2")
     with socket.create_server(("127.0.0.2", 0)):  # this system has that address
         pass
@@ -229,7 +230,7 @@ def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.
 
 
 class _Slow:
-    """A server that begins an answer, and goes on with it for ever."""
+    """A server that begins an answer and never ends it."""
 
     def __init__(self, piece: bytes, pause: float) -> None:
         self._piece, self._pause = piece, pause
@@ -272,7 +273,7 @@ def test_an_answer_without_end_is_given_up(
 
 
 def test_a_server_that_is_back_is_asked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The library itself passes over an address that did not answer for some seconds."""
+    """The library itself would pass over an address for some seconds that did not answer."""
     monkeypatch.setattr("gateway.access.directory.REST_SECONDS", 0.0)
     with Slapd(tmp_path / "own") as server:
         asked = Asked(server, **SEARCH)

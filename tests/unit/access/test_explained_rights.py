@@ -1,4 +1,4 @@
-"""`mqgate explain --as`: which entry lets a user publish or subscribe, in words and for programs."""
+"""`mqgate explain --as`: which entry lets a user publish or subscribe, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about CONNECT that need no password to be hashed; the others are met on a running gateway."""
+"""Decisions about CONNECT for which no password has to be hashed; the others are tested with a running gateway."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_nobody_becomes_somebody_else_by_authenticating_again(tmp_path: Path, mo
 
 
 def last_of(verdict: Verdict, password: bytes) -> bytes:
-    """A proof for a challenge; the first message was `n,,n=alice,r=x`."""
+    """The proof for a challenge; the first message was `n,,n=alice,r=x`."""
     nonce, salt, _ = verdict.data.split(b",")
     keys = keys_of(password, base64.b64decode(salt[2:]))
     salted = hashlib.pbkdf2_hmac("sha256", password, keys.salt, keys.iterations)
@@ -227,7 +227,7 @@ def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a
 
 
 class Threads:
-    """Checks that take no thread and no time, in the test's own turn."""
+    """Checks that need no thread and no time: they are done in the test's own turn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.computed = 0
@@ -320,7 +320,7 @@ def test_guesses_at_many_users_from_one_address_are_bounded(tmp_path: Path, monk
 def test_ten_thousand_devices_behind_one_address_are_not_held_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two hundred of them have a wrong password, and a guesser among them goes at one user."""
+    """Two hundred of them have a wrong password, and one of them guesses at one user."""
     access, clock, _ = guarded(tmp_path, monkeypatch)
     for number in range(199 - 20):
         ask(access, clock, f"misconfigured-{number}", b"old")
@@ -444,7 +444,8 @@ def test_the_certificates_client_identifier_holds_for_scram_too(
 def test_a_session_belongs_to_the_user_that_made_it(
     tmp_path: Path, owner: str | None, through: str, user: str | None, listener: str, may: bool
 ) -> None:
-    """What an anonymous client made: whoever could have come without a name may have it, or when nobody can."""
+    """A session of an anonymous client may go to whoever could have connected without a name, or to anybody once nobody
+    can."""
     (tmp_path / "alice").write_text("pw\n")
     file = tmp_path / "settings.yaml"
     file.write_text(
@@ -465,7 +466,7 @@ def test_an_entry_for_users_is_none_for_those_without_a_name(tmp_path: Path) -> 
 
 
 def test_users_stay_managed_until_a_restart(tmp_path: Path) -> None:
-    """A reload that takes the setting away does not let in at once whom it has kept out."""
+    """A reload that removes the setting does not at once let in those whom it has kept out."""
     access = keeper(tmp_path, "{managed: true, methods: [managed]}")
     access.managed.put([User("eve", enabled=False)])
     link = Link("eve")
@@ -477,7 +478,7 @@ def test_users_stay_managed_until_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_password_file_that_was_emptied_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would lock everybody out; who means that writes so, as `mqgate passwd --delete` does."""
+    """It would lock everybody out. Whoever wants that writes it, as `mqgate passwd --delete` does."""
     access, clock, _ = guarded(tmp_path, monkeypatch)
     settings, file = load_settings(str(tmp_path / "settings.yaml"), {}, {}), tmp_path / "users"
     file.write_text("")
@@ -504,7 +505,7 @@ def test_a_password_file_that_was_emptied_is_refused(tmp_path: Path, monkeypatch
 def test_a_managed_user_is_let_in_as_it_is_when_its_password_has_been_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: dict[str, Any] | None, reason: int
 ) -> None:
-    """The check takes a while on a thread, and who is removed in it would be let in as a user without a role."""
+    """The check takes a while on a thread, and a user removed meanwhile would be let in as one without a role."""
     access, clock, _ = guarded(tmp_path, monkeypatch, ", managed: true")
     user = User("dev", hash_password(b"old", pbkdf2=True, iterations=1), changed=1.0)
     access.managed.put([user])

@@ -7,7 +7,7 @@ from gateway.access.guesses import OF_PROVEN, Guesses
 
 
 def used(one: Guesses, address: str, user: str, now: float = 0.0) -> int:
-    """How many wrong passwords are looked at before one has to wait."""
+    """How many wrong passwords are checked before one has to wait."""
     count = 0
     while not one.wait(address, user, now) and count < 10_000:
         one.wrong(address, user, now)

@@ -19,7 +19,7 @@ A, B = new_key(), new_key()
 
 
 class Fetching:
-    """Keys of a server, by a clock that is turned by hand."""
+    """Keys of a server, with a clock that the test sets."""
 
     def __init__(self, server: KeyServer, **more: object) -> None:
         self.server, self.clock, self.told = server, ManualScheduler(), list[str]()
@@ -28,17 +28,18 @@ class Fetching:
         self.issuer = Issuer(settings, self.keys)
 
     def settle(self, count: int) -> None:
-        """Wait until so many fetches have ended."""
+        """Wait until this many fetches have ended."""
         self.clock.run_until(lambda: len(self.told) >= count, 60)
 
     def advance_past_one(self, seconds: float) -> None:
-        """Let time pass in which one fetch begins: it ends afterwards, or its retries would begin in that time too."""
+        """Let time pass in which one fetch begins; it ends afterwards, as its retries would otherwise begin in that
+        time too."""
         self.server.free.clear()
         self.clock.advance(seconds)
         self.server.free.set()
 
     def said(self, token: bytes, fetches: int | None = None) -> Claimed | NotBelieved:
-        """What is said of a token; `fetches`: when so many have ended."""
+        """The answer about a token, once `fetches` fetches have ended."""
         answers: list[Claimed | NotBelieved] = []
         self.issuer.check(token, answers.append)
         if fetches is not None:
@@ -100,7 +101,7 @@ def test_a_key_that_is_not_there_is_asked_for_once_a_minute(fetching: Fetching) 
 
 
 def test_a_new_key_is_found_however_many_name_made_up_ones(fetching: Fetching) -> None:
-    """Devices take a refusal as wrong for a reason to stop; and their issuer is not asked for each token."""
+    """Devices give up when a token is refused as wrong; and the issuer is not asked for each token."""
     answers: list[Claimed | NotBelieved] = []
     for number in range(300):
         fetching.issuer.check(signed(B, f"made-up-{number}"), answers.append)
@@ -135,7 +136,7 @@ def test_keys_that_are_not_there_are_remembered_within_bounds(
 
 
 def test_a_token_of_a_new_key_that_cannot_be_fetched_is_not_a_wrong_one(fetching: Fetching) -> None:
-    """Devices take a refusal as wrong for a reason to stop."""
+    """Devices give up when a token is refused as wrong."""
     fetching.server.paths["/keys"] = lambda request: request.give({}, 503)
     fetching.clock.time += 61
     assert not fetching.believes(signed(B, "b"), fetches=2)

@@ -1,4 +1,5 @@
-"""Password files: what mosquitto_passwd writes is read, what is written can be read by it, wrong lines are findings."""
+"""Password files: what mosquitto_passwd writes is read, it can read what is written here, and wrong lines are
+findings."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_file_of_mosquitto_passwd_is_read(tmp_path: Path) -> None:
 
 
 def test_an_unknown_user_costs_what_a_known_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work is asked for with the same parameters, whoever it is."""
+    """The same work with the same parameters is done for any user."""
     cheap = {f"m{number}": hash_password(b"x", pbkdf2=True, iterations=101) for number in range(3)}
     dear = {"a": PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(b"x")}
     asked: list[str] = []
@@ -98,7 +99,7 @@ def test_a_damaged_hash_keeps_nobody_else_from_logging_in(stored: str) -> None:
 
 
 def test_a_file_without_users_says_so(tmp_path: Path) -> None:
-    """It is told apart from one that was emptied."""
+    """Such a file can be told from one that was emptied."""
     path = tmp_path / "users"
     write_password_file(path, {})
     assert read_password_file(path)[1:] == ({}, False)

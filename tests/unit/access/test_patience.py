@@ -1,4 +1,5 @@
-"""A gateway that is stopped while it waits for who knows users: what it slept through is not their time."""
+"""A gateway that is stopped while it waits for those who know users: time in which it stood still is not charged to
+them."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class Stopped:
         self._process = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
 
     def sleep(self, answer: Callable[[], Any]) -> None:
-        """It is stopped, answered, and goes on after more than all the times that it counts."""
+        """Stop the process, answer meanwhile, and continue after more than all the times that it counts."""
         os.kill(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         answer()

@@ -1,4 +1,4 @@
-"""The page of threats names tests that are there, one for every threat."""
+"""The page of threats names tests that exist, one for every threat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: which are believed, which are not, and which are not even looked at."""
+"""Tokens: which are accepted, which are not, and which are not even read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_token_names_its_user_until_it_expires(tokens: Tokens) -> None:
 
 
 def test_a_token_that_is_believed_is_believed_for_longer_than_now(tokens: Tokens) -> None:
-    """Else its bearer was let in and disconnected at once, again and again."""
+    """Otherwise its bearer was let in and disconnected at once, again and again."""
     now = time.time()
     assert claimed(tokens, made(exp=now - 5)).expires > now
 
@@ -85,7 +85,7 @@ def test_a_token_whose_topics_are_none_is_refused(said: object) -> None:
 
 
 def test_topics_are_made_of_claims(tokens: Tokens) -> None:
-    """A claim is a part of a level: one with more in it makes no filter."""
+    """A claim is a part of a level: one that contains more makes no filter."""
     topics = {"publish": ["plant/{tenant}/{client}/#", "{user}/{sub}"], "subscribe": ["{tenant}", "all/#"]}
     settings = Jwt(jwks_file="keys.json", topics=topics)  # type: ignore[arg-type]
     found = claimed(of(settings), made(without="aud", tenant="lima"))
@@ -166,7 +166,8 @@ def test_its_bearer_is_told_what_is_wrong_with_it(tokens: Tokens, changes: dict[
 ])  # fmt: skip
 @pytest.mark.parametrize("more", [{}, {"jku": "http://127.0.0.1:1/keys"}, {"x5u": "http://127.0.0.1:1/c"}])
 def test_what_a_header_says_of_keys_leads_nowhere(tokens: Tokens, kid: object, more: dict[str, object]) -> None:
-    """An identifier is looked up among the keys, and is no path, address or statement; a key in the header is none."""
+    """An identifier is looked up among the keys, and is no path, address or statement; a key in the header is
+    ignored."""
     body = {"sub": "d7", "aud": "devices", "iss": ISSUER, "exp": time.time() + 60}
     header = {"alg": "ES256", "kid": kid, **more, "jwk": published(OTHER)}
     signed = b".".join((part(json.dumps(header)), part(json.dumps(body))))
@@ -176,7 +177,8 @@ def test_what_a_header_says_of_keys_leads_nowhere(tokens: Tokens, kid: object, m
 
 
 def test_a_public_key_is_no_secret_that_signs(tokens: Tokens) -> None:
-    """Algorithm confusion: HMAC with what everybody knows of the key, and an algorithm that is not the key's."""
+    """Algorithm confusion: HMAC with what everybody knows of the key, and an algorithm that does not belong to the
+    key."""
     pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     body = json.dumps({"sub": "d7", "aud": "devices", "iss": ISSUER, "exp": time.time() + 60})
     for secret in (pem, pem.strip(), json.dumps(published(KEY, "k1")).encode(), b""):

@@ -1,4 +1,4 @@
-"""Threads for calls that wait for others: few, used again, and no reason for a process to stay."""
+"""Threads for calls that wait for others: they are few, are used again, and do not delay the end of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking providers over HTTP: what is not asked, and what no provider can do by its answer."""
+"""Asking providers over HTTP: which are not asked, and what no answer of a provider can cause."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_answer_that_is_none_is_said_in_a_line(server: KeyServer, pieces: tup
 
 
 def test_a_provider_that_drips_is_given_up_in_time(server: KeyServer) -> None:
-    """A byte now and then does not make the time longer: neither in the head nor in the body."""
+    """A byte now and then does not extend the time, neither in the head nor in the body."""
     gone = threading.Event()
 
     def drip(request: Request) -> None:
@@ -85,7 +85,7 @@ def test_a_provider_that_hangs_or_is_not_there(server: KeyServer) -> None:
 def test_an_address_that_leads_nowhere_leaves_time_for_the_next(
     server: KeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an IPv6 address of a provider does in a network that has no way out for it."""
+    """This is what an IPv6 address of a provider does in a network without a route to it."""
     server.paths["/"] = lambda request: request.give({"here": True})
     with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
         deaf.bind(("127.0.0.1", 0))
@@ -122,7 +122,7 @@ def test_where_a_redirect_may_not_lead(server: KeyServer, target: str, why: str)
 
 
 def test_only_an_address_of_the_settings_leads_to_loopback(server: KeyServer) -> None:
-    """A document of a provider elsewhere that names this host is not believed."""
+    """A document from a provider elsewhere that names this host is not followed."""
     server.paths["/k"] = lambda request: request.give([1])
     assert ask(f"{server.url}/k", PATIENT, f"{server.url}/").value == [1]
     assert "not https" in refused(f"{server.url}/k", PATIENT, "https://login.example")

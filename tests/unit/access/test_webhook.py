@@ -1,4 +1,4 @@
-"""A service of the operator that is asked who clients are: what it can answer, and what it cannot do by its answers."""
+"""A service of the operator that says who clients are: what it can answer, and what its answers cannot cause."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def service() -> Iterator[Service]:
 
 
 class Asking:
-    """The method, and what it has told."""
+    """The method, and what it has reported."""
 
     def __init__(self, service: Service, token: str | None = None, **settings: object) -> None:
         made = Webhook(**{"url": f"{service.url}/login", "timeout": 30, **settings})  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_what_stands_behind_its_address_is_not_told(service: Service, answer: ob
 
 
 def test_check_says_why_a_method_cannot_say(service: Service, tmp_path: Path) -> None:
-    """`mqgate check --ask` is for the operator: what devices are told, to come again, is no help to him."""
+    """`mqgate check --ask` is for the operator, whom the answer for devices, to try again, does not help."""
     file = tmp_path / "settings.yaml"
     file.write_text(f'security: {{webhook: {{url: "{service.url}/away", timeout: 30}}}}\n')
     said = list(ask_each(load_settings(str(file), {}, {}), Credentials("c1", "alice", b"pw")))

@@ -1,4 +1,4 @@
-"""Group sequences: what a message says of its place in a group is what its descriptor says."""
+"""Group sequences: a message's descriptor says what the message itself says about its place in a group."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_a_character_set_that_is_not_known_here_is_the_readers_business():
 
 @pytest.mark.parametrize("body", [b'{"site": "\\ud800"}', b'{"o": {"\\udc00": 1}}', b'{"site": "\xed\xa0\x80"}'])
 def test_half_of_a_surrogate_pair_is_no_json(body):
-    """It could be written into no message: neither as a property nor as JSON text."""
+    """No message could hold it, neither in a property nor in JSON text."""
     rule = "topic: a, queue: Q1, properties: {site: '{json.site}', o: '{json.o}'}, payload: {format: json}"
     with pytest.raises(Refused, match="not JSON"):
         one(rule, topic="a").build(1, Body(body), NOW)
@@ -298,6 +298,6 @@ def test_json_null_is_json():
 
 @pytest.mark.parametrize(("encoding", "codec"), [("", "utf-16-le"), (", encoding: 273", "utf-16-be")])
 def test_text_in_utf_16_has_the_byte_order_of_its_encoding(encoding, codec):
-    """Read the other way round, the first letter is half of a surrogate pair."""
+    """In the other byte order the first letter would be half of a surrogate pair."""
     prepared = one(f"topic: '#', queue: Q1, payload: {{format: string, ccsid: 1200{encoding}}}")
     prepared.build(1, Body("Ülö".encode(codec)), NOW)

@@ -1,4 +1,4 @@
-"""What is the same as in MQ Telemetry: one test for each row that docs/reference/mq-telemetry.md calls so."""
+"""What is the same as in MQ Telemetry: one test for each row of docs/reference/mq-telemetry.md that says so."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_lower_qos(granted):
 
 
 def test_big_endian_headers_of_the_service_are_read_the_same():
-    """Messages that MQ Telemetry itself has put, in Java's byte order."""
+    """Messages that MQ Telemetry itself has put, in the byte order of Java."""
     texts = [
         "<mqps><Top>a/b</Top><Ret dt='boolean'>1</Ret></mqps>",
         "<mqtt><clientId>old</clientId><qos dt='i4'>1</qos></mqtt>",

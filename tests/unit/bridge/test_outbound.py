@@ -118,7 +118,7 @@ def test_the_body_is_untouched_unless_conversion_is_asked_for():
     ("ccsid", "encoding", "codec"), [(500, 546, "cp500"), (1200, 546, "utf-16-le"), (1200, 273, "utf-16-be")]
 )
 def test_fields_are_read_in_the_character_set_of_the_message(ccsid, encoding, codec):
-    """The order of bytes of UTF-16 is that of Encoding."""
+    """Encoding gives the byte order of UTF-16."""
     body = '{"site": "Größe", "line": 7}'.encode(codec)
     topic, said = (
         "queue: Q, topic: 'p/{json.site}/{json.line}'",
@@ -137,7 +137,7 @@ def test_fields_of_what_is_no_text_of_its_character_set_are_not_there():
 
 
 def test_undefined_bytes_and_text_without_a_character_set_are_converted_as_mqget_does():
-    """CCSID 0 in a header is MQCCSI_UNDEFINED; X'81' of 1252 stands for the control character of its number."""
+    """CCSID 0 in a header is MQCCSI_UNDEFINED; X'81' of 1252 stands for the control character with that number."""
     rule = "queue: Q, topic: a, convert: 1208"
     assert published(rule, body=b"\x81\xe4", form="MQSTR", ccsid=1252).payload.decode() == "\x81ä"
     assert published(rule, body="ä".encode(), form="MQSTR", ccsid=0, folders={}).payload.decode() == "ä"

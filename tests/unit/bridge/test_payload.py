@@ -1,4 +1,5 @@
-"""The payload as rules see it: JSON is read once for a message, where something asks; and what its edges become."""
+"""The payload as rules see it: JSON is read once per message, if something asks for it; and what its edge cases
+become."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def test_a_payload_of_ever_so_many_arrays_and_objects_is_not_read(ask):
 
 
 def test_where_a_long_payload_differs_from_its_schema_is_not_looked_for():
-    """The validator writes the whole document out for that: a megabyte took 60 ms of everybody's time."""
+    """For that the validator writes out the whole document: for a megabyte, everybody had to wait 60 ms."""
     table = compile_mappings(
         parse_mappings(
             [

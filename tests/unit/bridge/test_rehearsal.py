@@ -1,4 +1,4 @@
-"""The tests that stand beside the rules: those that hold, those that fail, and those of the shipped mappings."""
+"""The tests next to the rules: those that pass, those that fail, and those of the shipped mappings."""
 
 from __future__ import annotations
 

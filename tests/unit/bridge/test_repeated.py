@@ -1,4 +1,5 @@
-"""What is kept of messages with JSON bodies: by the fields that templates name. All else is in the property tests."""
+"""What is kept of messages with JSON bodies, by the fields that templates name. Everything else is in the property
+tests."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def test_others_are_not(body):
 
 
 def test_what_is_said_of_all_messages_that_begin_alike_asks_no_body():
-    """Behind what is a document by itself more may follow, in a message that a putter has cut there."""
+    """A putter may have cut the message after what is a complete document by itself."""
     body = b'{"id": 1, "c": "x"}'
     rules, known = kept(JSON, body)
     assert known.find_shared(rules, MD, body) is None
@@ -43,7 +44,7 @@ def test_what_is_said_of_all_messages_that_begin_alike_asks_no_body():
 
 
 def test_fields_in_another_character_set_are_not_kept():
-    """Two bodies whose bytes read alike as UTF-8, and not as what they are."""
+    """Two bodies whose bytes read the same as UTF-8, but not in their character set."""
     md = mqmd.build(format="MQSTR", persistence=1, coded_char_set_id=819)
     bodies = ['{"id": "ä"}'.encode(), b'{"id": "\\u00e4"}']
     rules = parse_mappings([("m", "to_mqtt: [{name: r, queue: Q, topic: 'a/{json.id}'}]\n")]).to_mqtt

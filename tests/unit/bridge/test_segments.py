@@ -1,4 +1,4 @@
-"""Segments: put together they are the message, and each is what MQ expects of one."""
+"""Segments: put together they are the message, and each is as MQ expects it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_headers_that_do_not_fit_one_segment_are_refused():
 
 
 def test_all_agree_in_what_a_queue_manager_compares():
-    """Also where the body is in another character set than the header: 2243 and 2244 would give back a part only."""
+    """Also if the body is in another character set than the header: with 2243 and 2244 only a part would be
+    returned."""
     header = rfh2.build([folder("usr", {"a": "1"})], format_name=b"MQSTR   ", coded_char_set_id=500)
     made = [mqmd.unpack(head) for head, _ in segments(MD + header, bytes(1000), 256, b"u")]
     assert {(one.coded_char_set_id, one.encoding) for one in made} == {(1208, 546)}

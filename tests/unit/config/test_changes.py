@@ -1,4 +1,4 @@
-"""Differences of settings: keys, masked secrets, and what waits for a restart."""
+"""Differences between settings: keys, masked secrets, and what waits for a restart."""
 
 from __future__ import annotations
 

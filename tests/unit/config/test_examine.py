@@ -1,4 +1,4 @@
-"""gateway.config.examine: what is found at once is what would be found one after the other."""
+"""gateway.config.examine: what is found at once is what would otherwise be found one after the other."""
 
 from __future__ import annotations
 

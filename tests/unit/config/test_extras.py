@@ -1,4 +1,4 @@
-"""gateway.config.extras: the command that is named brings what is missing."""
+"""gateway.config.extras: the command that is named installs what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MQ's structures have room for: a longer text would be cut by the bindings without a word."""
+"""What fits into MQ's structures: the bindings would silently cut a longer text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting that limits something is on the page that says what happens then."""
+"""Every setting that limits something is on the page that says what happens beyond the limit."""
 
 from __future__ import annotations
 

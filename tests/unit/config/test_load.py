@@ -156,7 +156,7 @@ def test_variables_that_kubernetes_sets_by_itself_are_ignored():
     ],
 )
 def test_a_setting_with_single_underscores_is_not_passed_over(name, meant):
-    """Who closes a gateway to anonymous clients in that way would have one that is open."""
+    """Whoever closes a gateway to anonymous clients in this way would have one that is open."""
     found = findings(environ={name: "false"})
     assert [str(one) for one in found] == [
         f"environment {name}: no setting has this name: write {meant}, with two underscores between section and key"

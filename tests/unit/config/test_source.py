@@ -1,4 +1,4 @@
-"""YAML with marks: types of the core schema, duplicates, tags, alias bombs, and where things stand."""
+"""YAML with marks: types of the core schema, duplicates, tags, alias bombs, and the places of values."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_it_is_valid_as_it_is(tmp_path):
 
 
 def test_without_the_marks_it_holds_every_key_with_its_default(tmp_path):
-    """Everything switched on at once is too much (two queue managers), but every key must be a known one."""
+    """Everything switched on at once is too much (two queue managers), but every key must be known."""
     lines = []
     for line in starter_settings().splitlines():
         plain = re.sub(r"^( *)# (?=\s*[a-z_]+:( |$))", r"\1", line)
@@ -64,7 +64,7 @@ def test_the_directory_of_the_journal_may_be_written(tmp_path):
 
 
 def test_taking_a_mark_away_moves_no_data(tmp_path):
-    """A default that is relative to the working directory would be relative to the file, once it is written there."""
+    """A default that is relative to the working directory would be relative to the file once it is written there."""
     text = starter_settings()
     assert not re.search(r"path: \./", text)
     assert "path: /var/lib/mqgate/data" in text

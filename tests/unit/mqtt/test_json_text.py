@@ -40,7 +40,7 @@ def test_what_is_json_is_read(raw: bytes, document: object) -> None:
 
 
 def test_nesting() -> None:
-    """500 are read wherever the reader stands in the stack; what is nested without end is an error and no crash."""
+    """500 levels are read wherever the reader is in the stack; nesting without end is an error, not a crash."""
     document: object = read_json(b'{"a":' * 500 + b"1" + b"}" * 500)
     for _ in range(500):
         assert isinstance(document, dict)

@@ -1,4 +1,4 @@
-"""gateway.mqtt.reader: a packet that names more filters than are looked at is refused before any of them is made."""
+"""gateway.mqtt.reader: a packet with more filters than are allowed is refused before any of them is made."""
 
 from __future__ import annotations
 

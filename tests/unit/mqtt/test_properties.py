@@ -1,4 +1,4 @@
-"""gateway.mqtt.properties: every property of every packet there and back, and what is refused."""
+"""gateway.mqtt.properties: every property of every packet, encoded and decoded, and what is refused."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_an_announced_length_alone_reserves_no_memory():
 
 
 def test_a_large_packet_in_small_chunks_is_copied_once_not_each_time():
-    """Counted, not timed: the bytes object fed is only ever appended to what is held."""
+    """This is counted, not timed: the bytes that are fed are only ever appended to what is held."""
     packet = writer.encode_publish(4, b"a", b"x" * 4_000_000)
     reader = Reader(5_000_000, 4)
     packets = [p for i in range(0, len(packet), 100) for p in reader.feed(packet[i : i + 100])]
@@ -186,7 +186,8 @@ def test_idle_readers_are_small():
     b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00\x30\x05\x00\x09abc" + b"\x79" * 60_000, b"\x10\xff\xff\xff\xff",
 ])  # fmt: skip
 def test_a_violation_keeps_nothing_of_what_was_read(data: bytes) -> None:
-    """Its error leads back to no frame, and so to no chunk: it is freed with its connection, not by the collector."""
+    """No frame, and so no chunk, can be reached from its error: it is freed with its connection, not by the garbage
+    collector."""
 
     def read() -> None:
         reader = Reader(1 << 20)

@@ -25,7 +25,7 @@ KIB = 1 << 10
 
 
 class Clients:
-    """Clients of one hub."""
+    """The clients of one hub."""
 
     def __init__(self, most: int) -> None:
         self.harness = Harness(MAPPING, max_buffered_bytes=most, receive_maximum=60_000)
@@ -48,7 +48,7 @@ class Clients:
         return connection
 
     def send(self, number: int, data: bytes) -> None:
-        """Have all of it read."""
+        """Send data, and have all of it read."""
         sock, link = self.theirs[number], self.links[number]
         sock.setblocking(False)
         left = memoryview(data)

@@ -1,4 +1,4 @@
-"""Requests against the document they are described in."""
+"""Requests are checked against the document that describes them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Log:
     ],
 )
 def test_a_reserve_is_kept(monkeypatch: pytest.MonkeyPatch, limit: int, most: int, programs: int) -> None:
-    """Programs may take half of it, so that connections keep none of them out, nor they the journal."""
+    """Programs may take half of it, so that connections do not keep them out, and they do not keep out the journal."""
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
     assert most_for_connections() == most
     assert most_for_programs() == programs

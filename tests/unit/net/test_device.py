@@ -19,7 +19,7 @@ PINGREQ = b"\xc0\x00"
 
 
 class Peer:
-    """The other end, byte for byte."""
+    """The gateway's end of the connection, byte for byte."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -36,7 +36,7 @@ class Peer:
 
 @contextmanager
 def peer(answers: Callable[[Peer], None]) -> Iterator[int]:
-    """A port where one client is answered so; what goes wrong there fails the test."""
+    """A port at which one client is answered in this way; what goes wrong there fails the test."""
     wrong: list[BaseException] = []
 
     def serve() -> None:
@@ -129,7 +129,7 @@ def test_why_the_server_ends_it_is_said() -> None:
 
 
 class Timed(Device):
-    """Time passes when the test says so."""
+    """A clock whose time passes when the test says so."""
 
     def __init__(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.busy = 0.0, threading.Event()
@@ -138,7 +138,7 @@ class Timed(Device):
 
 
 class Stopped(Timed):
-    """Stands still for a minute in the middle of waiting, until more is there."""
+    """A clock that stands still for a minute in the middle of waiting, until more data has arrived."""
 
     def _aside(self, packet: Any) -> None:
         super()._aside(packet)

@@ -37,7 +37,7 @@ def masked(data: bytes, kind: int = BINARY, *, final: bool = True, key: bytes = 
 
 
 def fed(make, pieces: list[bytes]) -> tuple[bytes, bytes, bool, str]:
-    """All that comes of these pieces, one after the other."""
+    """Everything that comes of these pieces, fed one after the other."""
     one = make()
     payload, answers, over = b"", b"", False
     for piece in pieces:
@@ -53,7 +53,7 @@ def test_it_is_compiled_where_it_should_be():
 
 @pytest.mark.parametrize("make", TWINS)
 class TestFrames:
-    """Both forms."""
+    """Tests of both forms."""
 
     @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 125, 126, 127, 65_535, 65_536, 100_000])
     def test_every_length_of_payload(self, make, length):

@@ -15,7 +15,7 @@ from gateway.net.tls_session import BROKEN_OFF
 
 
 class Work:
-    """Stands where OpenSSL is called: says which threads came with what, and can be kept waiting."""
+    """Takes the place of OpenSSL: notes which threads came with what, and can be kept waiting."""
 
     def __init__(self) -> None:
         self.calls: list[list[Any]] = []
@@ -42,7 +42,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 @pytest.fixture
 def pool_of(work: Work) -> Iterator[Callable[..., Handshakes]]:
-    """Pools that end with the test."""
+    """Makes pools that end with the test."""
     made: list[Handshakes] = []
 
     def make(scheduler: ManualScheduler, threads: int) -> Handshakes:
@@ -66,7 +66,7 @@ def session(name: object) -> Any:
 
 
 def told(scheduler: ManualScheduler, answers: list[Any], count: int) -> list[Any]:
-    """The first answers, when there are so many."""
+    """Wait until there are this many answers, and return them."""
     with scheduler._called:
         while len(answers) < count:
             assert scheduler._called.wait_for(lambda: scheduler._soon, 20)

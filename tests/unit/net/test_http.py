@@ -14,7 +14,7 @@ UNKNOWN = b"BREW /pot HTCPCP/1.0\r\n"
 
 
 def sent_slowly(first: bytes, seconds: int) -> StringTransport:
-    """A client that sends a byte every second."""
+    """A client that sends one byte every second."""
     clock, transport = Clock(), StringTransport()
     connection = AdminSite(Folder(), clock, lambda *_: None).buildProtocol(None)
     connection.makeConnection(transport)
@@ -28,7 +28,7 @@ def sent_slowly(first: bytes, seconds: int) -> StringTransport:
 
 @pytest.mark.parametrize(("first", "status"), [(HEAD, 408), (UNKNOWN, 400)])
 def test_a_request_that_comes_byte_by_byte_does_not_keep_its_connection(first: bytes, status: int) -> None:
-    """Some hundred of these would leave none for probes, and an orchestrator would restart the gateway."""
+    """Some hundreds of these would leave no connection for probes, and an orchestrator would restart the gateway."""
     transport = sent_slowly(first, REQUEST_SECONDS + 2)
     assert transport.value().startswith(b"HTTP/1.1 %d " % status)
     assert transport.disconnecting
@@ -72,7 +72,7 @@ def test_one_that_is_slow_and_there_in_time_is_answered() -> None:
 
 
 def test_of_as_many_as_may_be_the_oldest_that_says_nothing_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever answers nothing and is answered nothing must not keep a probe out."""
+    """A client that sends nothing and waits for nothing must not keep a probe out."""
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 3)
     site = AdminSite(Folder(), Clock(), lambda *_: None)
     connections, transports = [], [StringTransport() for _ in range(5)]

@@ -43,12 +43,13 @@ class Rig:
         self.harness.clock.monotonic = time.monotonic
 
     def send(self, data: bytes) -> None:
-        """Have it read, if anything is: a turn may have brought something else, such as a commit that is done."""
+        """Send data and have it read, if anything is: a turn may have served something else, such as a finished
+        commit."""
         self.theirs.sendall(data)
         self.read()
 
     def read(self) -> None:
-        """What there is, unless reading is stopped."""
+        """Read what there is, unless reading is stopped."""
         self.hub.wait(0)
         while self.link.watching & READ and self._unread():
             assert not self.link.closed
@@ -182,7 +183,7 @@ def test_those_who_are_found_gone_together_are_ended_a_few_in_each_turn(
 
 
 class Coming:
-    """Strangers who connect through an acceptor, each of whom takes so long."""
+    """Strangers who connect through an acceptor, each of whom takes this long."""
 
     def __init__(self, rig: Rig, count: int, seconds: float) -> None:
         self.hub, self.seconds = rig.hub, seconds
@@ -233,7 +234,7 @@ def test_what_clients_have_sent_is_taken_before_those_who_come(rig: Rig) -> None
 
 
 class Many:
-    """Clients each of whom sends a publication; while those of the first half are taken in, the others send theirs."""
+    """Clients that each send a publication; while those of the first half are taken in, the others send theirs."""
 
     def __init__(self, rig: Rig, count: int) -> None:
         self.rig = rig
@@ -262,7 +263,8 @@ class Many:
             one.sendall(self.rig.publications(1))
 
     def send(self) -> tuple[int, int]:
-        """Half of them send, and the hub has one turn: how many publications it has taken, and made commits."""
+        """Half of the clients send, and the hub has one turn; returns how many publications it has taken, and how many
+        commits it has made."""
         before = self.rig.harness.engine.counters.packets_in[3]
         self._later = self.sockets[len(self.sockets) // 2 :]
         for one in self.sockets[: len(self.sockets) // 2]:
@@ -313,7 +315,7 @@ def test_nothing_is_read_along_into_a_batch_that_waits_for_a_commit(rig: Rig, mo
 
 
 def _waited_for(many: Many, until: float) -> None:
-    """As after a slow commit that has answered them all."""
+    """Wait as after a slow commit that has answered all of them."""
     group = many.rig.harness.engine.context.group_commit
     group.committed(0.01, [link.connection for link in many.links if link.connection is not None], 0.0)
     group.until = until

@@ -1,5 +1,7 @@
-"""gateway.net.hub: what a client had sent before it was gone is taken before its connection ends. A client that closes
-its socket with something in it that it has not read resets the connection: writes fail from then on, reads do not."""
+"""gateway.net.hub: what a client sent before it was gone is taken before its connection ends.
+
+A client that closes its socket with unread data in it resets the connection: writes fail from then on, reads do not.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def test_nor_one_whose_packets_are_put_off(rig: Rig) -> None:
 
 
 def test_nor_one_whose_wrapping_is_at_work_on_what_it_has_sent(rig: Rig) -> None:
-    """As a thread is behind a handshake: the peer sends at once what it has to say, and resets the connection. Then
+    """As when a thread works on a handshake: the peer sends at once what it has to say, and resets the connection. Then
     the handshake is answered."""
     rig.link.stop(Stop.WRAPPING, stopped=True)
     rig.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -90,7 +92,7 @@ def test_nor_one_whose_wrapping_is_at_work_on_what_it_has_sent(rig: Rig) -> None
 
 
 def test_nor_one_that_is_read_again_in_the_turn_in_which_it_is_gone(rig: Rig) -> None:
-    """As where a commit returns in that turn: what is read of it is said by the next poll."""
+    """As when a commit returns in that turn: the next poll reports what is read from the client."""
     rig.hub.pause(paused=True)
     rig.leave()
     events = poll_sockets(rig.hub._epoll, 1.0)
@@ -120,7 +122,7 @@ def test_nothing_is_awaited_of_a_peer_whose_connection_has_ended_here(rig: Rig) 
 
 
 class Undecided:
-    """A client that waits for no CONNACK, while it is asked who it is."""
+    """A client that does not wait for CONNACK, while it is being authenticated."""
 
     def __init__(self, rig: Rig) -> None:
         self.asked: list[Callable[[Verdict], None]] = []
@@ -216,7 +218,7 @@ def test_what_a_client_had_sent_is_read_before_it_comes_again(rig: Rig) -> None:
 
 
 def test_what_is_read_in_the_turn_in_which_it_is_let_in_again_is_taken_before(rig: Rig) -> None:
-    """A thread has looked at its password meanwhile: what threads have done comes first in a turn."""
+    """A thread has checked its password meanwhile; what threads have done comes first in a turn."""
     asked: list[Callable[[Verdict], None]] = []
     rig.harness.engine.context.access.authenticate = lambda _connect, _link, done: asked.append(done)  # type: ignore[method-assign]
     again, theirs = rig.connection()

@@ -1,4 +1,4 @@
-"""The reactor with the hub in front: the hub is waited for, and everything of Twisted's goes on behind it."""
+"""The reactor behind the hub: the process waits in the hub, and everything of Twisted's continues to work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS without sockets, over the `ssl` module and compiled: the same against a client of the `ssl` module."""
+"""TLS without sockets, with the `ssl` module and compiled: both do the same with a client of the `ssl` module."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def context_of(form: Any, files: Files, *, newest: bool = False, clients: bool = False, until: float = inf) -> Any:
-    """A listener's."""
+    """The context of a listener."""
     ca, crl = (str(files.authority.path), str(files.crl)) if clients else (None, None)
     until = int(min(until, 1 << 40))
     return form[0](str(files.server[0]), str(files.server[1]), CIPHERS, newest, ca, clients, crl, until)
 
 
 class Client:
-    """The other side, over memory too."""
+    """The client's side, over memory too."""
 
     def __init__(
         self, files: Files, *, version: ssl.TLSVersion | None = None, own: Any = None, session: Any = None
@@ -78,11 +78,11 @@ class Client:
         )  # fmt: skip
 
     def again(self) -> None:
-        """A new connection that offers the last one's session."""
+        """A new connection that offers the session of the last one."""
         self._begin(self.tls.session)
 
     def shake(self) -> bytes:
-        """A step of the handshake; SSLError says that it failed."""
+        """Do one step of the handshake; SSLError means that it has failed."""
         with contextlib.suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()
         return self.outgoing.read()
@@ -101,7 +101,7 @@ class Client:
 
 
 def shaken(form: Any, context: Any, client: Client, early: bytes = b"") -> tuple[Any, Any]:
-    """The server's session when the handshake has ended, and the last step."""
+    """The server's session at the end of the handshake, and the last step."""
     session, step = context.session(), (False, b"", b"", None)
     data = client.shake()
     for _ in range(4):
@@ -118,7 +118,7 @@ def shaken(form: Any, context: Any, client: Client, early: bytes = b"") -> tuple
 
 @pytest.mark.parametrize("form", TWINS)
 class TestSession:
-    """Both forms."""
+    """Tests of both forms."""
 
     @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
     def test_there_and_back(self, form, files, version):

@@ -1,4 +1,4 @@
-"""gateway.net.turns: a turn of the reactor that takes too long is told of, with what was done, for whom and where."""
+"""gateway.net.turns: a turn of the reactor that takes too long is reported, with what was done, for whom and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebSocket handshake and frames as hostile clients write them: every one ends in words, none in an exception."""
+"""The WebSocket handshake and frames as hostile clients write them: each ends with a text, none with an exception."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_no_bytes_raise_anything() -> None:
     b"nonsense\r\n\r\n" + b"x" * 10_000,
 ])  # fmt: skip
 def test_a_refused_handshake_keeps_nothing_of_what_was_read(data: bytes) -> None:
-    """It is freed with its connection, not by the collector of cycles."""
+    """It is freed with its connection, not by the garbage collector."""
 
     def shake() -> None:
         one = server()

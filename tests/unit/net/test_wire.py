@@ -1,4 +1,4 @@
-"""Many sockets at once, in Python and compiled: the plain case is done, everything else is left to the caller."""
+"""Many sockets at once, in Python and compiled: the usual case is done, everything else is left to the caller."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ IN = select.EPOLLIN
 
 
 class Link(SimpleNamespace):
-    """What the hub's sockets have."""
+    """What the hub's sockets consist of, as far as the functions use it."""
 
 
 @pytest.fixture
 def pairs():
-    """Makes links with the other end of their socket."""
+    """Makes links, each with the other end of its socket."""
     opened: list[socket.socket] = []
 
     def make(**more):
@@ -53,7 +53,7 @@ def test_it_is_compiled_where_it_should_be():
 
 @pytest.mark.parametrize(("receive", "write"), TWINS)
 class TestReceive:
-    """Reading."""
+    """Tests of reading."""
 
     def test_few_bytes_come_with_the_connection_and_many_with_the_link(self, receive, write, pairs):
         del write
@@ -155,7 +155,7 @@ class TestReceive:
     ],
 )
 class TestPoll:
-    """Asking what is ready, and reading it."""
+    """Tests of polling and then reading."""
 
     @pytest.fixture
     def epoll(self):
@@ -208,7 +208,7 @@ class TestPoll:
             poll(epoll, 0)
 
     def test_what_came_while_a_signal_was_handled_is_found(self, poll, receive, epoll, pairs):
-        """So it is behind a stop of the process, which ends the wait as a signal does."""
+        """The same holds after the process was stopped, which ends the wait as a signal does."""
         link, theirs = pairs()
         epoll.register(link.fd, IN)
         before = signal.signal(signal.SIGALRM, lambda *_: theirs.sendall(b"a"))
@@ -252,7 +252,7 @@ def test_events_are_those_of_a_poll_or_pairs():
 
 @pytest.mark.parametrize(("receive", "write"), TWINS)
 class TestWrite:
-    """Writing."""
+    """Tests of writing."""
 
     def test_each_gets_its_own(self, receive, write, pairs):
         del receive
@@ -273,7 +273,8 @@ class TestWrite:
         assert write(Link, [full], [b"more"]) == [(0, b"more")]
 
     def test_hundreds_get_their_own_and_those_that_cannot_are_named(self, receive, write, pairs):
-        """More than go into one call of the kernel; some in between are not sent, refused, or not taken whole."""
+        """There are more than fit into one call of the kernel; some of them are not sent, are refused, or are not taken
+        completely."""
         del receive
         made = [pairs(**({"direct": -1} if at % 7 == 3 else {})) for at in range(300)]
         datas = [b"%d" % at for at in range(300)]
@@ -371,8 +372,8 @@ def send(text):
     ],
 )
 def test_sends_are_done_where_the_kernel_refuses_and_in_a_child(then):
-    """A kernel that does not give the ring (here: no descriptor is left for it) is asked for each send. A child does
-    not use its parent's."""
+    """If the kernel does not provide the ring (here because no descriptor is left for it), each send is a call. A child
+    process does not use its parent's ring."""
     ended = subprocess.run(
         [sys.executable, "-c", f"import resource\n{SEND}\n{then}"], capture_output=True, text=True, check=False
     )

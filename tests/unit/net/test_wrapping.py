@@ -61,7 +61,7 @@ class Bench:
         return link, theirs
 
     def turn(self) -> None:
-        """Serve what is there, and what the threads have done meanwhile."""
+        """Serve what there is, and what the threads have done meanwhile."""
         self.hub.wait(0)
         while self.soon:
             self.soon.pop(0)()  # type: ignore[operator]

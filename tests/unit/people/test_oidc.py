@@ -1,4 +1,4 @@
-"""How the gateway says to an OpenID provider who it is."""
+"""How the gateway tells an OpenID provider who it is."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_what_is_wrong_with_a_provider_is_told(changed: dict[str, object], keys:
 
 
 def test_attempts_of_strangers_push_nobody_out() -> None:
-    """Whoever reaches the admin port may begin; a thousand of them ended the sign-in of somebody at the provider."""
+    """Whoever reaches the admin port may begin a sign-in; a thousand of them ended that of somebody who was at the
+    provider."""
     attempts = Attempts()
     cookie, attempt = attempts.begin(100.0)
     others = [attempts.begin(100.0) for _ in range(2000)]

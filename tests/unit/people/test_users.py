@@ -101,7 +101,7 @@ def test_a_change_that_cannot_be_leaves_the_file_alone(tmp_path: Path) -> None:
     ("scope", '"root"'),
 ])  # fmt: skip
 def test_a_file_with_a_token_that_is_none_is_refused(tmp_path: Path, key: str, wrong: str) -> None:
-    """One that would never end, or cannot be compared with what is sent."""
+    """A token that would never end, or one that cannot be compared with what is sent."""
     users = data.with_token({"ann": User("ann", "viewer", "h")}, "ann", token())
     document = data.as_document(users)
     document["users"][0]["tokens"][0][key] = "here"

@@ -45,7 +45,7 @@ def test_a_reload_adds_series_and_keeps_counts() -> None:
 
 
 def test_a_reload_touches_the_series_of_new_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be tens of thousands, and everybody waits."""
+    """There may be tens of thousands of series, and everybody waits while they are touched."""
     routes = tuple(f"r{number}" for number in range(c.MAX_ROUTES - 1))
     counters, touched, touch = c.Counters(c.Names(("plain",), routes)), list[object](), c._Counts.touch
     monkeypatch.setattr(c._Counts, "touch", lambda counts, key: touched.append(key) or touch(counts, key))

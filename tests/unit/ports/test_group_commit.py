@@ -33,7 +33,7 @@ def test_nobody_waits_longer_than_the_longest_however_long_the_commit_took() -> 
 
 
 def _waits(group: GroupCommit[str], commits: int, *come: str) -> list[int]:
-    """After which of so many commits somebody is waited for, of whom these come in time."""
+    """The numbers of the commits after which somebody is waited for, if these clients send again in time."""
     waited = []
     for number in range(commits):
         group.committed(0.004, CLIENTS, 0.0)

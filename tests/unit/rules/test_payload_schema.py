@@ -1,4 +1,4 @@
-"""Validators of payloads: what they cannot take in is refused, and ends nothing."""
+"""Validators of payloads: what they cannot read is refused, and does not end the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.rules.payload_schema import compile_schema
 
 
 class PanicException(BaseException):
-    """As a library in Rust raises it: no Exception."""
+    """An exception as a library in Rust raises it, which is no Exception."""
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,8 @@ TREE = {
 
 
 def test_alternatives_within_themselves_are_judged_and_not_told_apart() -> None:
-    """What is wrong with each alternative, of each of its own, would be 6 to the power of the depth of things."""
+    """Describing what is wrong with each alternative, and with each of its own, would take 6 to the power of the
+    depth."""
     document: object = "neither"
     for _ in range(40):
         document = {"op": "sum", "of": document}

@@ -1,4 +1,4 @@
-"""The JSON Schemas: valid draft-07, and in agreement with the readers about what is right and wrong."""
+"""The JSON Schemas are valid draft-07, and agree with the readers about what is right and wrong."""
 
 from __future__ import annotations
 

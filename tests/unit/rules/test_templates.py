@@ -1,4 +1,4 @@
-"""Templates and what may come out of them."""
+"""Templates, and the names that can be made from them."""
 
 from __future__ import annotations
 

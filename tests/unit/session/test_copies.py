@@ -131,7 +131,7 @@ def test_aliases_are_used_for_them_too() -> None:
 @pytest.mark.parametrize("version_5", [False, True])
 @pytest.mark.parametrize("tail", [b"", b"\x50"])
 def test_acknowledgements_are_looked_at_once(version_5: bool, tail: bytes) -> None:
-    """However many come at once: not all of them again for each that answers nothing."""
+    """However many arrive at once: one that answers nothing does not make all of them be read again."""
     data = b"".join(b"\x50\x02" + number.to_bytes(2, "big") for number in range(1, 1001)) + tail
     in_flight = dict.fromkeys([3, 4, 500])
     found = []

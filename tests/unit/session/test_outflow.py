@@ -1,4 +1,4 @@
-"""gateway.session.outflow: packet identifiers where nearly all are in flight."""
+"""gateway.session.outflow: packet identifiers when nearly all are in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_stored_while_all_identifiers_are_in_flight_is_given_a_free_one_
 
 
 class Counting(dict[int, Item | Copies]):
-    """What is in flight, and how often it was looked for something in it."""
+    """What is in flight, which counts how often something was looked up in it."""
 
     looks = 0
 
@@ -45,7 +45,7 @@ class Counting(dict[int, Item | Copies]):
 
 
 def test_in_the_largest_window_a_free_identifier_is_found_soon_whatever_is_acknowledged() -> None:
-    """It took milliseconds for each where the client had not acknowledged in order."""
+    """It took milliseconds for each identifier if the client had not acknowledged in order."""
     made, out = Outflow(), list[bytes]()
     made.connected(5, 0xFFFF, 1000, 0)
     made.offer([item(b"x") for _ in range(70_000)])

@@ -9,7 +9,7 @@ HOUR = 3600
 
 
 def test_clients_that_come_and_go_leave_no_times_behind() -> None:
-    """However late their sessions end. Each is named when its delayed will is due, and when it ends."""
+    """This holds however late their sessions end. Each is named when its delayed will is due, and when it ends."""
     registry = Registry()
     sessions = [Session(f"c{number}", 5) for number in range(3)]
     for session in sessions:

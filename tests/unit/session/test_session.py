@@ -31,7 +31,7 @@ def test_a_record_brings_back_all_subscriptions(filters: int) -> None:
 
 
 def test_the_garbage_collector_has_nothing_to_do_for_a_long_record() -> None:
-    """Each run over thousands of lists that are gone in a moment keeps everybody waiting."""
+    """Everybody has to wait for each run over thousands of lists that are gone in a moment."""
     session, runs, before = session_of(5000), list[str](), gc.get_threshold()
     gc.collect()
     gc.set_threshold(2000)
