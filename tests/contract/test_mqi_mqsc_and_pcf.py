@@ -209,7 +209,7 @@ def test_a_subscription_whose_selector_is_none_is_refused(mqi, ask):
     for command in ("DEFINE SUB(T) TOPICSTR('plant') DEST(A)", "ALTER SUB(S)"):
         report = mqi.queue_manager.mqsc(f"{command} SELECTOR('line = = 7')")
         assert not report.ok
-        assert "cannot be read at '='" in report.lines[1]
+        assert "cannot be parsed at '='" in report.lines[1]
     ask(
         177,
         pcf.string(3152, "T"),

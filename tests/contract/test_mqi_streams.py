@@ -97,7 +97,7 @@ def test_copies_count_beside_what_is_put_and_moved_with_them(streams):
 def test_a_copy_that_has_to_be_and_cannot_names_the_queue_that_is_full(streams):
     streams.mqsc("ALTER QLOCAL(COPIES) MAXDEPTH(1)\nALTER QLOCAL(SOURCE) STRMQOS(MUSTDUP)")
     (failure,) = committed(streams, Unit([rows("SOURCE", b"1", b"2")])).failures
-    told = "MQRC 2053: STREAMQ(COPIES) of SOURCE has to have its copy: COPIES holds MAXDEPTH(1) messages"
+    told = "MQRC 2053: STREAMQ(COPIES) of SOURCE must get its copy: COPIES holds MAXDEPTH(1) messages"
     assert failure.text == told
 
 

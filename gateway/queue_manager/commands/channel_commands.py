@@ -1,4 +1,4 @@
-"""SET CHLAUTH and DISPLAY CHLAUTH, in MQSC and PCF by one table."""
+"""SET CHLAUTH and DISPLAY CHLAUTH, in MQSC and PCF from one table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SELECTORS = {
     "QMNAME": 2017, "ADDRESS": 3506, "USERSRC": 1638, "MCAUSER": 3527, "CHCKCLNT": 258, "WARN": 1639, "USERLIST": 3568,
     "ADDRLIST": 3566, "ALTDATE": 2027, "ALTTIME": 2028,
 }  # fmt: skip
-"""Keywords of MQSC, and the identifiers of PCF parameters."""
+"""MQSC keywords, and the identifiers of the PCF parameters."""
 WORDS = {"TYPE": TYPES, "USERSRC": SOURCES, "CHCKCLNT": CHECKS, "WARN": WARNS, "ACTION": ACTIONS, "MATCH": MATCHES}
 LISTS = {"USERLIST", "ADDRLIST"}
 SIZES = {"CHLAUTH": 20, "DESCR": 64, "QMNAME": 48, "MCAUSER": 64, "ALTDATE": 12, "ALTTIME": 8}
@@ -58,30 +58,31 @@ def _wrong(reason: int, what: str) -> AdministrationError:
 
 
 def record_of(given: Given) -> tuple[str, ChannelRecord]:
-    """The action and the record of a SET CHLAUTH."""
+    """Returns the action and the record of a SET CHLAUTH. Raises AdministrationError for one that IBM MQ would
+    refuse."""
     one = {keyword: values[0] if values else "" for keyword, values in given.items()}
     for keyword, words in WORDS.items():
         if keyword in one and one[keyword] not in words:
-            raise _wrong(_REASONS[keyword], f"{one[keyword]!r} is no value for {keyword}: {', '.join(words)}.")
+            raise _wrong(_REASONS[keyword], f"{one[keyword]!r} is not a valid value for {keyword}: {', '.join(words)}.")
     unknown = given.keys() - SELECTORS.keys() - {"ACTION"}
     if unknown:
-        raise _wrong(mq.MQRCCF_CFH_COMMAND_ERROR, f"{min(unknown)} is no attribute of CHLAUTH.")
+        raise _wrong(mq.MQRCCF_CFH_COMMAND_ERROR, f"{min(unknown)} is not an attribute of CHLAUTH.")
     if not one.get("CHLAUTH"):
-        raise _wrong(3347, "the name of a channel, or a pattern of names, is needed.")
+        raise _wrong(3347, "the name of a channel, or a pattern of names, is required.")
     if "TYPE" not in one:
-        raise _wrong(3326, f"TYPE is needed: {', '.join(TYPES)}.")
+        raise _wrong(3326, f"TYPE is required: {', '.join(TYPES)}.")
     kind, action = one["TYPE"], one.get("ACTION", "ADD")
     for keyword in given:
         if kind not in _ONLY_OF.get(keyword, {kind}):
-            raise _wrong(3336, f"{keyword} is not for TYPE({kind}).")
+            raise _wrong(3336, f"{keyword} is not allowed with TYPE({kind}).")
     if action != "REMOVEALL" and not given.get(_NEEDS[kind]):
         raise _wrong(3228, f"TYPE({kind}) needs {_NEEDS[kind]}.")
     if kind == "BLOCKADDR" and one["CHLAUTH"] != "*":
-        raise _wrong(3349, "TYPE(BLOCKADDR) is for all channels: CHLAUTH('*').")
+        raise _wrong(3349, "TYPE(BLOCKADDR) holds for all channels: write CHLAUTH('*').")
     _check_addresses([*given.get("ADDRLIST", []), *([one["ADDRESS"]] if one.get("ADDRESS") else [])])
     source = one.get("USERSRC", "MAP")
     if kind in MAPS and action in {"ADD", "REPLACE"} and (source == "MAP") != bool(one.get("MCAUSER")):
-        raise _wrong(3340, "USERSRC(MAP) needs MCAUSER, and the others have none.")
+        raise _wrong(3340, "USERSRC(MAP) needs MCAUSER; the other values of USERSRC do not take it.")
     return action, ChannelRecord(
         one["CHLAUTH"], kind, one.get("ADDRESS", ""), one.get("CLNTUSER", ""), one.get("SSLPEER", ""),
         one.get("SSLCERTI", ""), one.get("QMNAME", ""), source, one.get("MCAUSER", ""), one.get("CHCKCLNT", "ASQMGR"),
@@ -96,11 +97,11 @@ _REASONS = {"TYPE": 3326, "USERSRC": 3335, "CHCKCLNT": 3370, "WARN": 3341, "ACTI
 def _check_addresses(patterns: Iterable[str]) -> None:
     for pattern in patterns:
         if not is_address_pattern(pattern):
-            raise _wrong(3345, f"{pattern!r} is no address: numbers, ranges (1-5) and *. Names of hosts are not known.")
+            raise _wrong(3345, f"{pattern!r} is not an address: numbers, ranges (1-5) and *, no host names.")
 
 
 def row_of(record: ChannelRecord) -> Row:
-    """A record as DISPLAY shows it."""
+    """Returns a record as DISPLAY shows it."""
     kind = record.type
     row = {"CHLAUTH": record.channel, "TYPE": kind, "DESCR": record.description, "CUSTOM": record.custom}
     if kind in BLOCKS:
@@ -126,12 +127,12 @@ def row_of(record: ChannelRecord) -> Row:
 
 
 def selected(channels: ChannelAuthority, given: Given) -> list[ChannelRecord]:
-    """The records that DISPLAY CHLAUTH is about."""
+    """Returns the records that a DISPLAY CHLAUTH is about."""
     one = {keyword: values[0] if values else "" for keyword, values in given.items()}
     match, name = one.get("MATCH", "GENERIC"), one.get("CHLAUTH") or "*"
     for keyword in ("MATCH", "TYPE"):
         if keyword in one and one[keyword] not in {*WORDS[keyword], *({"ALL"} if keyword == "TYPE" else ())}:
-            raise _wrong(_REASONS[keyword], f"{one[keyword]!r} is no value for {keyword}.")
+            raise _wrong(_REASONS[keyword], f"{one[keyword]!r} is not a valid value for {keyword}.")
     if match == "RUNCHECK":
         return _run_check(channels, name, one)
     fits: dict[str, Callable[[ChannelRecord], bool]] = {
@@ -151,7 +152,7 @@ def selected(channels: ChannelAuthority, given: Given) -> list[ChannelRecord]:
 
 def _run_check(channels: ChannelAuthority, name: str, one: Mapping[str, str]) -> list[ChannelRecord]:
     if "*" in name or not one.get("ADDRESS") or bool(one.get("CLNTUSER")) == bool(one.get("QMNAME")):
-        what = "MATCH(RUNCHECK) needs a whole name of a channel, ADDRESS, and CLNTUSER or QMNAME."
+        what = "MATCH(RUNCHECK) needs the full name of a channel, ADDRESS, and CLNTUSER or QMNAME."
         raise _wrong(3350, what)
     program = Program(
         name, one["ADDRESS"], one.get("CLNTUSER", ""), one.get("SSLPEER", ""), one.get("SSLCERTI", ""),
@@ -161,13 +162,13 @@ def _run_check(channels: ChannelAuthority, name: str, one: Mapping[str, str]) ->
 
 
 class ChannelCommands:
-    """The MQSC commands."""
+    """Carries out the MQSC commands."""
 
     def __init__(self, channels: ChannelAuthority) -> None:
         self._channels = channels
 
     def __call__(self, command: Command) -> Iterable[str] | None:
-        """The lines of the answer; None if the command is none of these."""
+        """Returns the lines of the answer; None if the command is none of these."""
         if command.object != "CHLAUTH" or command.verb not in {"SET", "DISPLAY"}:
             return None
         return self._set(command) if command.verb == "SET" else self._display(command)
@@ -200,7 +201,7 @@ _KEYWORDS = {selector: keyword for keyword, selector in SELECTORS.items()} | {AC
 
 
 def _given(message: pcf.Message) -> dict[str, list[str]]:
-    """The parameters of a PCF command as those of MQSC."""
+    """Returns the parameters of a PCF command as those of MQSC."""
     given: dict[str, list[str]] = {}
     for parameter in message.parameters:
         if parameter.type in FILTERS:
@@ -209,7 +210,7 @@ def _given(message: pcf.Message) -> dict[str, list[str]]:
         if keyword is None:
             if parameter.parameter == ATTRIBUTES:
                 continue
-            raise _wrong(3014, f"parameter {parameter.parameter} is none of CHLAUTH.")
+            raise _wrong(3014, f"parameter {parameter.parameter} is not one of CHLAUTH.")
         if isinstance(parameter.value, int):
             words = {number: word for word, number in WORDS.get(keyword, {}).items()}
             words |= {0: "ALL"} if keyword == "TYPE" else {}
@@ -222,13 +223,13 @@ def _given(message: pcf.Message) -> dict[str, list[str]]:
 
 
 def set_record(channels: ChannelAuthority, message: pcf.Message) -> Iterable[list[pcf.Parameter]]:
-    """SET_CHLAUTH_REC."""
+    """Carries out SET_CHLAUTH_REC."""
     channels.set(*record_of(_given(message)))
     return [[]]
 
 
 def inquire(channels: ChannelAuthority, message: pcf.Message) -> Iterable[list[pcf.Parameter]]:
-    """INQUIRE_CHLAUTH_RECS."""
+    """Carries out INQUIRE_CHLAUTH_RECS."""
     found = filtered(message, (_described(row_of(record)) for record in selected(channels, _given(message))))
     if not found:
         raise MQError(_NOT_FOUND.reason, _NOT_FOUND.message)

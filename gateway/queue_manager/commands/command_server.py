@@ -1,7 +1,7 @@
-"""The command server: carries out and answers the PCF commands on SYSTEM.ADMIN.COMMAND.QUEUE.
+"""The command server: carries out the PCF commands on SYSTEM.ADMIN.COMMAND.QUEUE and answers them.
 
-One reply for each object, the last with Control MQCFC_LAST; an error is one reply with CompCode 2 and the reason.
-Section 5 of the MQI reference.
+Each object gets one reply, and the last reply has Control MQCFC_LAST. An error is one reply with CompCode 2 and the
+reason. See section 5 of the MQI reference.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gateway.queue_manager.verbs.connection_state import ConnectionState
 from gateway.queue_manager.verbs.search import message_token
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.005
-"""For how long commands are carried out at a time, and how long others have their turn then."""
+"""How long commands are carried out at a time, and how long others then have their turn."""
 RETRY_SECONDS = 5.0
-"""Until a command is carried out again whose end could not be stored."""
+"""How long to wait before a command is carried out again whose outcome could not be stored."""
 LONGEST = 100 << 20
-"""Of a message, with any MAXMSGL."""
+"""The most bytes of a command that are read, whatever MAXMSGL says."""
 INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
 MQRCCF_CFH_VERSION_ERROR, MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, MQRCCF_CFH_CONTROL_ERROR = 3003, 3004, 3005
@@ -59,9 +59,9 @@ _DISPLAYING = {
 
 
 def _check(message: pcf.Message) -> None:
-    """Refuse a header that is not that of one whole command, and a parameter that is given twice."""
+    """Refuse a header that does not belong to one whole command, and a parameter that is given twice."""
     if not 1 <= message.version <= 3:
-        raise refuse(MQRCCF_CFH_VERSION_ERROR, f"MQCFH.Version {message.version} is none of 1, 2, 3")
+        raise refuse(MQRCCF_CFH_VERSION_ERROR, f"MQCFH.Version {message.version} is not 1, 2 or 3")
     if message.msg_seq_number != 1:
         raise refuse(MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, "a command is one message: MsgSeqNumber is 1")
     if message.control != mq.MQCFC_LAST:
@@ -76,7 +76,7 @@ def _check(message: pcf.Message) -> None:
 
 
 class CommandServer:
-    """Reads and answers commands through a connection of its own."""
+    """Reads commands and answers them through a connection of its own."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class CommandServer:
         self._state = connection.state
         self._mqsc_steps = mqsc_steps
         self._work: Iterator[float] | None = None
-        """What is left of the commands that are being carried out."""
+        """The remaining steps of the commands that are being carried out."""
         self._started = connection.state.core.now()
         self._handle = connection.open(ObjectDescriptor(COMMANDS), mq.MQOO_INPUT_SHARED).handle
         connection.state.core.queues[COMMANDS].served = self._serve
@@ -97,7 +97,7 @@ class CommandServer:
 
     def _serve(self) -> None:
         """Carry out every command on the queue. Each is got under syncpoint and committed when it has been answered. If
-        the disk refuses that, it is on the queue again, and is not tried at once, and at once again."""
+        the disk refuses the commit, the command is back on the queue, and is tried again only after RETRY_SECONDS."""
         core = self._state.core
         with core.entered():
             if self._work is None and not core.closed:
@@ -105,7 +105,7 @@ class CommandServer:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """For some milliseconds: a queue that is cleared may have millions of messages."""
+        """Work for some milliseconds at a time: a queue that is cleared may have millions of messages."""
         core = self._state.core
         with core.entered():
             until = core.scheduler.monotonic() + TURN_SECONDS
@@ -121,7 +121,7 @@ class CommandServer:
                     return
 
     def _steps(self) -> Iterator[float]:
-        """How many seconds the next one has to wait."""
+        """Yields how many seconds the next step has to wait."""
         while (got := self._next()) is not None:
             for _ in self._answer(got):
                 yield 0.0
@@ -141,14 +141,14 @@ class CommandServer:
             return self._around_damage()
 
     def _get(self, token: int | None = None) -> Got:
-        """The next command, or the one with this token."""
+        """Get the next command, or the one with this token."""
         options = GetOptions(mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_NO_PROPERTIES, match=0)
         if token is not None:
             options.match, options.message_token = mq.MQMO_MATCH_MSG_TOKEN, message_token(token)
         return self._connection.get(self._handle, default_descriptor(), options, LONGEST)
 
     def _around_damage(self) -> Got | None:
-        """The next command that can be read: one that cannot stays where it is, and is told of."""
+        """Get the next command that can be read. One that cannot be read stays where it is and is logged."""
         after = None
         while found := self._state.core.damage.fetch(COMMANDS, b"", 1, after):
             after = found[-1].token
@@ -186,7 +186,7 @@ class CommandServer:
             self._give_up(got.md, got.data, reason, COMMANDS, self._state.core.name)
 
     def _run(self, message: pcf.Message, user: str) -> Answer:
-        """Carry out a command with the authority of the user who sent it."""
+        """Carry out a command with the authority of the user who sent it, and return its replies."""
         connection = self._state
         connection.user = user
         if message.command in _DISPLAYING:
@@ -230,14 +230,14 @@ class CommandServer:
                 self._give_up(self._stamped(md), data, error.reason, to.name, to.queue_manager)
 
     def _stamped(self, md: bytes) -> bytes:
-        """The descriptor of a reply that MQPUT1 has not completed."""
+        """Returns the descriptor of a reply that MQPUT1 has not completed."""
         stamped = Descriptor(md)
         stamped.msg_id, stamped.ccsid = self._state.core.new_identifier(), self._state.core.attribute("CCSID")
         self._state.placer.stamp_as_queue_manager(stamped)
         return stamped.pack()
 
     def _give_up(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str) -> None:
-        """Put what cannot be answered, or the answer, on the dead-letter queue."""
+        """Put a command that cannot be answered, or its answer, on the dead-letter queue."""
         placer, unit = self._state.placer, StoreUnit()
         placer.give_up(md, data, reason, queue, queue_manager, unit)
         try:
@@ -251,7 +251,7 @@ class CommandServer:
         return [[]]
 
     def _accept(self, _message: pcf.Message) -> Iterable[Reply]:
-        """REFRESH SECURITY: there is nothing to be read again."""
+        """Carry out REFRESH SECURITY, which has nothing to read again."""
         return [[]]
 
     def _change_queue_manager(self, message: pcf.Message) -> Iterable[Reply]:
@@ -283,11 +283,11 @@ class CommandServer:
                 found += pcf_status.open_objects(one)
             replies += objects.filtered(message, found)
         if not replies:
-            raise refuse(3174, "no connection fits")
+            raise refuse(3174, "no connection matches")
         return replies
 
     def _escape(self, message: pcf.Message) -> Answer:
-        """ESCAPE: MQSC commands in PCF."""
+        """Carry out ESCAPE: MQSC commands in PCF."""
         report = MqscReport()
         yield from self._mqsc_steps(text_of(message, 3014), report)
         answers = [line for line in report.lines if not line.startswith(" " * 5)]  # without the command itself
@@ -300,9 +300,9 @@ class CommandServer:
             raise refuse(3173, "ObjectType is missing")
         entities = _texts(message, 3065) + _texts(message, 3066)
         if not entities:
-            raise refuse(MQRCCF_ENTITY_NAME_MISSING, "PrincipalEntityNames or GroupEntityNames is needed")
+            raise refuse(MQRCCF_ENTITY_NAME_MISSING, "PrincipalEntityNames or GroupEntityNames is required")
         if message.find(1116) is None and message.find(1117) is None:
-            raise refuse(MQRCCF_AUTH_VALUE_MISSING, "AuthorityAdd or AuthorityRemove is needed")
+            raise refuse(MQRCCF_AUTH_VALUE_MISSING, "AuthorityAdd or AuthorityRemove is required")
         add, remove = _rights(message, 1116), _rights(message, 1117)
         for entity in entities:
             self._state.authority.set_record(kind, profile, entity, add, remove)
@@ -326,7 +326,7 @@ def _rights(message: pcf.Message, identifier: int) -> list[str]:
 
 
 def _passed_on(request: Descriptor) -> dict[str, int]:
-    """What a reply has of its request by MQRO_PASS_DISCARD_AND_EXPIRY."""
+    """Returns the fields that a reply takes over from its request by MQRO_PASS_DISCARD_AND_EXPIRY."""
     if not request.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
         return {}
     return {"report": request.report & mq.MQRO_DISCARD_MSG, "expiry": request.expiry}
@@ -374,7 +374,7 @@ def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable
 
 
 def _of_queues(connection: ConnectionState, message: pcf.Message, replies: Iterable[Reply]) -> list[Reply]:
-    """The replies that the filter accepts; an error if there are none."""
+    """Returns the replies that the filter accepts. Raises AdministrationError if there are none."""
     found = objects.filtered(message, replies)
     if not found:
         pattern = text_of(message, mq.MQCA_Q_NAME)

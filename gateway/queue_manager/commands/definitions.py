@@ -1,4 +1,4 @@
-"""The objects of the queue manager as the MQSC commands that define them anew, here or elsewhere."""
+"""Writes the objects of the queue manager as the MQSC commands that define them anew, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, Attribut
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition
 
 KINDS = ("PROCESS", "NAMELIST", "TOPIC", "QLOCAL", "QMODEL", "QALIAS", "QREMOTE", "SUB")
-"""What others refer to comes first."""
+"""Types of objects in the order of the script: those that others refer to come first."""
 
 
 def script(catalogue: Catalogue) -> Iterator[str]:
-    """A command for each object that somebody has defined, with what differs from the defaults of its type."""
+    """Yields a command for each object that somebody has defined, with what differs from the defaults of its type."""
     for kind in KINDS:
         for definition in catalogue.matching((kind,)):
             if not _is_own(definition):
@@ -21,13 +21,13 @@ def script(catalogue: Catalogue) -> Iterator[str]:
 
 
 def _is_own(definition: Definition) -> bool:
-    """Whether the queue manager or the gateway makes it by itself."""
+    """Whether the queue manager or the gateway makes the object by itself."""
     name = definition.name
     return name.startswith("SYSTEM.") or name in state_queues.ALL or definition.dynamic > 1
 
 
 def _command(definition: Definition) -> str:
-    if definition.kind == "TOPIC" and not definition.text("TOPICSTR"):  # of an earlier release, which made such
+    if definition.kind == "TOPIC" and not definition.text("TOPICSTR"):  # made by an earlier release
         return f"* TOPIC {definition.name!a} is left out: it has no TOPICSTR, without which it cannot be defined"
     table = BY_KEYWORD[definition.kind]
     parts = [f"DEFINE {definition.kind}({_quoted(definition.name)}) REPLACE"]
@@ -36,10 +36,8 @@ def _command(definition: Definition) -> str:
         for word, value in sorted(definition.attributes.items())
         if value != table[word].default
     ]
-    if any("\n" in part or "\r" in part for part in parts):  # as programs may name and describe subscriptions
-        return (
-            f"* {definition.kind} {definition.name!a} is left out: a value of it has a line end, which MQSC cannot say"
-        )
+    if any("\n" in part or "\r" in part for part in parts):  # programs may name and describe subscriptions so
+        return f"* {definition.kind} {definition.name!a} is left out: a value has a line end, which MQSC cannot express"
     return " +\n  ".join(parts)
 
 

@@ -13,21 +13,21 @@ from gateway.queue_manager.objects.topic_names import topic_of
 Row = dict[str, str]
 
 DATED = frozenset({*QUEUE_KINDS, "QMGR", "SUB"})
-"""Types of which it is shown when an object was defined, not only when it was altered."""
+"""Types whose objects show when they were defined, not only when they were altered."""
 SHOWN_WITH = {
     "QLOCAL": ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE"),
     "NAMELIST": ("NAMCOUNT",),
     "QMGR": ("QMNAME", "CMDLEVEL", "VERSION", "PLATFORM", "COMMANDQ", "MAXPRTY", "SYNCPT", "DISTL", "QMID"),
     "SUB": ("SUBID",),
 }
-"""What is shown of an object, by type, besides the attributes that a command sets."""
+"""What is shown of an object, by type, in addition to the attributes that a command sets."""
 ALWAYS_SHOWN = frozenset({"TYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME"})
 _QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
 
 
 def describe(core: Core, definition: Definition, only: Iterable[str] | None = None) -> Row:
-    """An object with every attribute in words, including those that no command sets. `only`: of those that a command
-    sets, these."""
+    """Returns an object with every attribute in words, including those that no command sets. `only` restricts the
+    attributes that a command sets to these."""
     table, attributes = BY_KEYWORD[definition.kind], definition.attributes
     row = _title(definition)
     words = sorted(attributes) if only is None else [word for word in only if word in attributes]
@@ -61,7 +61,7 @@ def _title(definition: Definition) -> Row:
 
 
 def queue_manager_facts(core: Core) -> Row:
-    """Attributes of the queue manager that ALTER QMGR cannot change."""
+    """Returns the attributes of the queue manager that ALTER QMGR cannot change."""
     return {
         "QMNAME": core.name,
         "CMDLEVEL": str(COMMAND_LEVEL),
@@ -76,7 +76,7 @@ def queue_manager_facts(core: Core) -> Row:
 
 
 def queue_status(core: Core, name: str) -> Mapping[str, Value]:
-    """DISPLAY QSTATUS TYPE(QUEUE)."""
+    """Returns the row of DISPLAY QSTATUS TYPE(QUEUE) for a queue."""
     queue = core.queues[name]
     oldest = core.store.oldest(name)
     age = int(core.now() - oldest / 1_000_000) if oldest else -1

@@ -1,6 +1,6 @@
 """Carries out MQSC commands: those of `mqgate mqsc`, of the API and of the file of objects in the settings.
 
-Answers are lines as runmqsc prints them, with its message numbers, so that scripts that look for them keep working.
+The answers are lines as runmqsc prints them, with its message numbers, so that scripts that look for them keep working.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ ELSEWHERE = frozenset({
     "GROUP", "LISTENER", "LOG", "LSSTATUS", "MAXSMSGS", "POLICY", "PSID", "SECURITY", "SERVICE", "STGCLASS", "SVSTATUS",
     "SYSTEM", "THREAD", "TRACE", "USAGE", "APSTATUS", "CMDSERV",
 })  # fmt: skip
-"""Objects of IBM MQ that this queue manager has none of: commands about them are right, and not carried out here."""
+"""Objects of IBM MQ that this queue manager does not have: commands about them are valid, but are not carried out
+here."""
 VERBS_ELSEWHERE = frozenset({
     "ARCHIVE", "BACKUP", "MOVE", "PURGE", "RECOVER", "RESET", "RESOLVE", "RESUME", "RVERIFY", "SET", "START", "STOP",
     "SUSPEND",
@@ -51,7 +52,7 @@ VERBS_ELSEWHERE = frozenset({
 
 _DEFINES_QUEUE = re.compile(r"(?i)DEF(INE)?\s+(QL|QLOCAL|QA|QALIAS|QR|QREMOTE|QM|QMODEL)\b")
 MOST_TOGETHER = 50
-"""So many queues are defined in one frame: what a turn has time for."""
+"""How many queues at most are defined in one frame: as many as fit into one turn."""
 MONITORED = frozenset({"LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME", "MONQ", "MSGAGE", "QTIME"})
 """What `MONITOR` stands for in DISPLAY QSTATUS."""
 _DONE = {
@@ -116,14 +117,14 @@ def _like(value: str, pattern: str) -> bool:
 
 
 Answer = Iterable[str | None]
-"""Lines, and None where a command that takes long may be interrupted."""
+"""The lines of an answer, with None where a command that takes long may be interrupted."""
 Extension = Callable[[Command], Iterable[str] | None]
-"""Carries out commands that this module does not (status of subscriptions, authority records); returns None for every
-other."""
+"""Carries out commands that this module does not (status of subscriptions, authority records). Returns None for every
+other command."""
 
 
 class Mqsc:
-    """Runs commands on one queue manager. Called with its lock held."""
+    """Runs commands on one queue manager. Its methods are called with the queue manager's lock held."""
 
     def __init__(self, core: Core, administration: Administration) -> None:
         self._core = core
@@ -131,14 +132,14 @@ class Mqsc:
         self.extensions: list[Extension] = []
 
     def run(self, text: str) -> MqscReport:
-        """Run every command of the text, also after one that fails."""
+        """Run every command of the text, even after one has failed, and return the report."""
         report = MqscReport()
         for _ in self.steps(text, report):
             pass
         return report
 
     def steps(self, text: str, report: MqscReport) -> Iterator[None]:
-        """The same with a command, a line that one displays, or some definitions of queues, at each step."""
+        """The same in steps: one for each command, each displayed line, or some definitions of queues."""
         together: list[tuple[int, str]] = []
         for found in by_line(text):
             if found is not None and _DEFINES_QUEUE.match(found[1]):
@@ -155,8 +156,8 @@ class Mqsc:
             report.lines.append(text)
 
     def _together(self, commands: list[tuple[int, str]], report: MqscReport) -> Iterator[None]:
-        """Define queues in one frame, before anybody else has a turn. If it cannot be written, each command is carried
-        out, and refused, for itself."""
+        """Define queues in one frame, before anybody else has a turn. If the frame cannot be written, each command is
+        carried out, and refused, by itself."""
         trial = report.continued()
         try:
             with self._core.saved_together():
@@ -194,7 +195,7 @@ class Mqsc:
             report.problems.append((line, message))
 
     def execute(self, command: Command) -> Answer:
-        """Run one command; the lines of its answer."""
+        """Run one command and return the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
         command.parameters = [one for one in command.parameters if not _means_here(one)]
@@ -217,11 +218,12 @@ class Mqsc:
         if elsewhere or (handler is None and command.verb in VERBS_ELSEWHERE):
             raise not_here(command)
         if handler is None:
-            raise syntax(command, f"{command.verb} is not offered")
+            raise syntax(command, f"{command.verb} is not supported")
         return handler(command)
 
     def _name_by_identifier(self, command: Command) -> None:
-        """DISPLAY, ALTER or DELETE SUB SUBID(identifier): the command names the subscription so."""
+        """Put the name into a DISPLAY, ALTER or DELETE SUB SUBID(identifier), which names the subscription by its
+        identifier."""
         given = next((one for one in command.parameters if one.keyword == "SUBID" and one.values), None)
         if command.object != "SUB" or given is None or not given.values:
             return
@@ -306,7 +308,7 @@ class Mqsc:
         if "MONITOR" in wanted:
             wanted |= MONITORED
         compared = next((one.values or [] for one in command.parameters if one.keyword == "WHERE"), [])
-        counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) looks at how many there are
+        counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) compares the number
         open_type = next((one.values for one in command.parameters if one.keyword == "OPENTYPE"), None) or ["ALL"]
         used = {"INPUT": "IPPROCS", "OUTPUT": "OPPROCS"}.get(open_type[0].upper())
         for definition in self._administration.select(("QLOCAL",), _named(command)):
@@ -321,12 +323,12 @@ class Mqsc:
 
 
 _HERE = {"CMDSCOPE": None, "QSGDISP": frozenset({"QMGR", "PRIVATE", "ALL", "LIVE"})}
-"""What z/OS says of a command: where in a queue-sharing group it is carried out (anywhere: there is none), and on
-objects of which disposition."""
+"""Parameters of z/OS that say where in a queue-sharing group a command is carried out (any value: there is no group),
+and on objects of which disposition."""
 
 
 def _means_here(parameter: Parameter) -> bool:
-    """Whether a parameter says, in the terms of z/OS, what is so in any case."""
+    """Whether a parameter says, in the terms of z/OS, something that is true here anyway."""
     if parameter.keyword not in _HERE or parameter.values is None:
         return False
     taken = _HERE[parameter.keyword]
@@ -335,7 +337,7 @@ def _means_here(parameter: Parameter) -> bool:
 
 def _kind(command: Command) -> str:
     if command.object not in BY_KEYWORD:
-        raise syntax(command, f"{command.object or 'nothing'} is no type of object known here")
+        raise syntax(command, f"{command.object or 'nothing'} is not a type of object known here")
     return command.object
 
 
@@ -345,15 +347,15 @@ def _family(kind: str) -> str:
 
 def _named(command: Command) -> str:
     if not command.name:
-        raise syntax(command, "the object's name in parentheses is expected")
+        raise syntax(command, "the name of the object is expected in parentheses")
     return command.name
 
 
 def not_here(command: Command) -> AdministrationError:
-    """Refuses a command that IBM MQ carries out and this queue manager does not."""
+    """Returns the refusal of a command that IBM MQ carries out and this queue manager does not."""
     what = f"{command.verb} {command.object}".rstrip()
-    why = "There are no channels, listeners and services of its own. " if command.object in _NONE_OF_ITS_OWN else ""
-    text = f"not supported here: {what}. {why}docs/reference/mqsc.md has what the embedded queue manager carries out."
+    why = "It has no channels, listeners or services of its own. " if command.object in _NONE_OF_ITS_OWN else ""
+    text = f"not supported here: {what}. {why}docs/reference/mqsc.md lists what is."
     return AdministrationError(mq.MQRCCF_CFH_COMMAND_ERROR, text)
 
 
@@ -361,12 +363,12 @@ _NONE_OF_ITS_OWN = frozenset({"CHANNEL", "CHINIT", "CHSTATUS", "LISTENER", "LSST
 
 
 def syntax(command: Command, what: str) -> MqscSyntaxError:
-    """Refuses a command that cannot be carried out as it is written."""
+    """Returns the refusal of a command that cannot be carried out as it is written."""
     return MqscSyntaxError(command.line, command.text, what)
 
 
 def _only(command: Command, known: frozenset[str]) -> set[str]:
-    """The command's keywords, when it takes all of them."""
+    """Returns the command's keywords. Raises MqscSyntaxError for one that is not `known`."""
     words = {parameter.keyword for parameter in command.parameters}
     if unknown := words - known:
         raise syntax(command, f"{min(unknown)} is not expected here")
@@ -386,14 +388,14 @@ _OPTIONS = frozenset({"REPLACE", "NOREPLACE", "LIKE", "FORCE", "ALL", "PURGE", "
 
 
 def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str, str]]:
-    """The attributes given, as numbers and texts, and the command's other keywords."""
+    """Returns the attributes given, as numbers and texts, and the command's other keywords."""
     given: dict[str, Value] = {}
     words: dict[str, str] = {}
     for parameter in command.parameters:
         keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
         flag = FLAGS.get(keyword) if parameter.values is None else None
         if (keyword if flag is None else flag[0]) in given:  # TRIGGER and NOTRIGGER
-            raise syntax(command, f"{parameter.keyword} contradicts what stands before it")
+            raise syntax(command, f"{parameter.keyword} contradicts what precedes it")
         if flag is not None:
             given[flag[0]] = flag[1]
         elif keyword in BY_KEYWORD[kind]:
@@ -403,7 +405,7 @@ def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str
         elif keyword in PASSED_OVER.get(kind, ()) and parameter.values is not None:
             continue
         else:
-            raise syntax(command, f"{keyword} is no attribute of {kind}")
+            raise syntax(command, f"{keyword} is not an attribute of {kind}")
     _check_options(command, words)
     return given, words
 
@@ -414,7 +416,7 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
     if values is None:
         raise syntax(command, f"{keyword} needs a value in parentheses")
     if len(values) > 1 and keyword not in _LISTS:
-        raise syntax(command, f"{keyword} takes one value; words with blanks between them go into quotes")
+        raise syntax(command, f"{keyword} takes one value; put words with blanks between them in quotes")
     if attribute.is_text:
         return ",".join(values)
     word = values[0] if values else ""
@@ -423,7 +425,7 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
     try:
         return int(word)
     except ValueError:
-        raise syntax(command, f"{word!r} is no value for {keyword}") from None
+        raise syntax(command, f"{word!r} is not a valid value for {keyword}") from None
 
 
 Condition = Callable[[Row], bool]
@@ -431,11 +433,11 @@ ELSEWHERE_DISPLAYED = frozenset({
     "CFSTRUCT", "CHINIT", "CLUSDATE", "CLUSINFO", "CLUSQMGR", "CLUSQT", "CLUSTER", "CLUSTIME", "CMDSCOPE", "EVENT",
     "PUBSUB", "QSGDISP", "QTYPE", "STGCLASS", "SUMMARY", "SYSTEM", "TPIPE",
 })  # fmt: skip
-"""Words that IBM MQ takes in a DISPLAY and for which this queue manager has nothing to show."""
+"""Words that IBM MQ accepts in a DISPLAY and for which this queue manager has nothing to show."""
 
 
 def _displayed(kinds: tuple[str, ...]) -> frozenset[str]:
-    """The words that a DISPLAY of these types of objects may ask for; empty if any."""
+    """Returns the words that a DISPLAY of these types of objects may ask for; empty if it may ask for any."""
     if not all(kind in BY_KEYWORD for kind in kinds) or not kinds:
         return frozenset()
     words = {word for kind in kinds for word in (*BY_KEYWORD[kind], *SHOWN_WITH.get(kind, ()), kind)}
@@ -444,12 +446,12 @@ def _displayed(kinds: tuple[str, ...]) -> frozenset[str]:
 
 
 def _attribute(word: str) -> str:
-    """The attribute that a word of DISPLAY asks for: TARGQ is TARGET, and NOTRIGGER says what TRIGGER is."""
+    """Returns the attribute that a word of DISPLAY asks for: TARGQ asks for TARGET, and NOTRIGGER for TRIGGER."""
     return FLAGS[word][0] if word in FLAGS else SYNONYMS.get(word, word)
 
 
 def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
-    """The attributes to show, the condition on objects, and the types of objects."""
+    """Returns the attributes to show, the condition on objects, and the types of objects."""
     wanted: set[str] = set()
     filtered: set[str] = set()
     condition: Condition | None = None
@@ -459,27 +461,27 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
             filtered.add(_attribute((parameter.values or [""])[0].upper()))
         elif parameter.keyword == "TYPE" and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
-            kinds = kinds if kind in {"ALL", "LOCAL", "QUEUE"} else (kind,)  # of topics, LOCAL and CLUSTER
+            kinds = kinds if kind in {"ALL", "LOCAL", "QUEUE"} else (kind,)  # for topics: LOCAL and CLUSTER
         elif parameter.keyword not in {"ALL", "OPENTYPE"}:
             wanted.add(_attribute(parameter.keyword))
-    # The attribute of WHERE is shown with those that are asked for.
+    # The attribute in WHERE is shown along with those that are asked for.
     unknown = (wanted | filtered) - known if (known := _displayed(kinds)) else frozenset()
     if unknown:
-        raise syntax(command, f"{min(unknown)} is no attribute to display here")
+        raise syntax(command, f"{min(unknown)} is not an attribute that can be displayed here")
     brief = not wanted and bool(kinds) and command.name.endswith("*")
     everything = not (wanted or brief) or any(parameter.keyword == "ALL" for parameter in command.parameters)
     return set() if everything else wanted | filtered | (_BRIEF if brief else set()), condition, kinds
 
 
 _BRIEF = frozenset({"AUTHTYPE", "CHLTYPE", "TOPICSTR"})
-"""What a DISPLAY of a generic name that asks for nothing shows besides names and types, as runmqsc does."""
+"""What a DISPLAY of a generic name shows in addition to names and types if it asks for nothing, as in runmqsc."""
 _NUMBER = re.compile(r"-?[0-9]{1,100}")
 
 
 def condition_of(command: Command, parts: list[str]) -> Condition:
-    """The condition of a WHERE."""
+    """Returns the condition of a WHERE."""
     if len(parts) < 3 or parts[1].upper() not in _COMPARE:
-        raise syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
+        raise syntax(command, "WHERE(attribute operator value) is expected; operators: LT GT EQ NE LE GE LK NL CT EX")
     keyword, operator, other = _attribute(parts[0].upper()), parts[1].upper(), parts[2]
     compare = _COMPARE[operator]
 
@@ -498,7 +500,7 @@ _SUBTYPES = {"API": ("API",), "ADMIN": ("ADMIN",), "PROXY": ("PROXY",), "USER": 
 
 
 def is_selected(command: Command, row: Row) -> bool:
-    """DISPLAY SUB: whether a subscription is of the SUBTYPE and DURABLE that are given with a value."""
+    """For DISPLAY SUB: whether a subscription has the SUBTYPE and DURABLE that are given with a value."""
     for parameter in command.parameters:
         value = (parameter.values or [""])[0].upper()
         accepted = _SUBTYPES.get(value, (value,))
@@ -518,7 +520,7 @@ def _titles(kind: str) -> tuple[str, ...]:
 
 
 def chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
-    """The part of a row that a DISPLAY shows: its titles, and the attributes asked for."""
+    """Returns the part of a row that a DISPLAY shows: its titles, and the attributes asked for."""
     keep = {word: row[word] for word in titles if word in row}
     asked = row if not wanted else {word: value for word, value in row.items() if word in wanted}
     return keep | asked
@@ -528,7 +530,7 @@ _WITHOUT_VALUE = frozenset(keyword for keyword, _ in FLAGS.values())
 
 
 def columns(row: Row) -> list[str]:
-    """Two attributes on a line, the second at column 44, as runmqsc prints them."""
+    """Returns the attributes two to a line, the second at column 44, as runmqsc prints them."""
     lines: list[str] = []
     left = ""
     for word, value in row.items():

@@ -1,7 +1,7 @@
 """Parses MQSC text into commands: lines, continuations, comments, quotes. Pure.
 
-A line that ends with `+` continues at the first character of the next line that is no blank, one that ends with `-` in
-its first column. A `*` in the first column begins a comment. Names are folded to upper case unless they are in quotes.
+A line that ends with `+` continues at the first non-blank character of the next line, one that ends with `-` in its
+first column. A `*` in the first column begins a comment. Names are folded to upper case unless they are in quotes.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
 
 
 MOST_CHARACTERS = 32_762
-"""Of one command."""
+"""The longest command."""
 
 
 def commands(text: str) -> Iterator[tuple[int, str]]:
-    """Whole commands, each with the line on which it begins."""
+    """Yields whole commands, each with the line on which it begins."""
     return (found for found in by_line(text) if found is not None)
 
 
 _LINE_END = re.compile(r"\r\n?|\n")
-"""Other characters that end a line somewhere may stand in a value."""
+"""The only line ends: other characters that end a line elsewhere may occur in a value."""
 
 
 def by_line(text: str) -> Iterator[tuple[int, str] | None]:
-    """The same, with None for each line that ends no command."""
+    """The same, with None for each line that does not end a command."""
     begin, parts, fold = 0, "", False
     for number, raw in enumerate(_LINE_END.split(text), 1):
         if _is_comment(raw, parts) or (not parts and not raw.strip()):
@@ -93,7 +93,7 @@ def by_line(text: str) -> Iterator[tuple[int, str] | None]:
 
 
 def _is_comment(line: str, begun: str) -> bool:
-    """Whether a line is a comment, behind the part of a command that has `begun` on the lines before."""
+    """Whether a line is a comment. `begun` is the part of a command on the lines before it."""
     if not line.startswith("*") and line.lstrip().startswith("*") and len(begun) <= MOST_CHARACTERS:
         outside = _QUOTED.sub("", begun)
         return outside.count("(") <= outside.count(")") and not set(outside) & {"'", '"'}
@@ -101,7 +101,7 @@ def _is_comment(line: str, begun: str) -> bool:
 
 
 def parse(line: int, text: str) -> Command:
-    """Parse one command."""
+    """Parse one command. Raises MqscSyntaxError."""
     if len(text) > MOST_CHARACTERS:
         raise MqscSyntaxError(line, text[:80], f"a command has at most {MOST_CHARACTERS} characters")
     reader = _Reader(line, text)
@@ -128,7 +128,7 @@ class _Reader:
         self._at = 0
 
     def wrong(self, what: str) -> MqscSyntaxError:
-        """An error at the position reached."""
+        """Returns an error at the current position."""
         return MqscSyntaxError(self._line, self._text[: self._at + 20], what)
 
     def at_end(self) -> bool:
@@ -138,7 +138,7 @@ class _Reader:
         return self._at >= len(self._text)
 
     def word(self, what: str, *, optional: bool = False) -> str:
-        """The next keyword."""
+        """Returns the next keyword; `what` names it if it is missing."""
         match = _WORD.match(self._text, self._at)
         if match is None:
             if optional and self.at_end():
@@ -148,7 +148,7 @@ class _Reader:
         return match.group(1)
 
     def values(self, *, filter_text: bool = False) -> list[str] | None:
-        """The values in parentheses; None without parentheses."""
+        """Returns the values in parentheses; None without parentheses."""
         match = _OPEN.match(self._text, self._at)
         if match is None:
             return None
@@ -172,7 +172,7 @@ class _Reader:
         return value if keep_case else value.upper()
 
     def _bare(self) -> str:
-        """An unquoted value; parentheses inside belong to it when they match, as in CONNAME(host(1414))."""
+        """Returns an unquoted value; parentheses inside belong to it when they match, as in CONNAME(host(1414))."""
         begin, depth = self._at, 0
         while self._at < len(self._text):
             character = self._text[self._at]

@@ -1,4 +1,4 @@
-"""What is answered to a text of MQSC commands, with the closing lines of runmqsc. Pure."""
+"""The answer to a text of MQSC commands, with the closing lines of runmqsc. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class MqscReport:
     problems: list[tuple[int, str]] = field(default_factory=list)
     """Errors, each with the line on which its command begins."""
     most: int = 0
-    """Characters of all lines together; 0: as many as there are."""
+    """The most characters of all lines together; 0: no limit."""
     characters: int = 0
     left_out: int = 0
-    """Lines that would have been more."""
+    """The number of lines that did not fit."""
 
     def say(self, *lines: str) -> None:
-        """Add lines, while there is room."""
+        """Add lines while there is room; count the others."""
         for line in lines:
             self.characters += len(line)
             if self.most and self.characters > self.most:
@@ -31,7 +31,7 @@ class MqscReport:
                 self.lines.append(line)
 
     def continued(self) -> MqscReport:
-        """A report of what comes next, numbered as it will be here."""
+        """Returns a report of the commands that follow, numbered as they will be here."""
         return MqscReport(read=self.read, most=self.most, characters=self.characters, left_out=self.left_out)
 
     def take(self, more: MqscReport) -> None:
@@ -48,7 +48,7 @@ class MqscReport:
         return not self.syntax_errors and not self.failed
 
     def summary(self) -> list[str]:
-        """The closing lines of runmqsc."""
+        """Returns the closing lines of runmqsc."""
         count = "No MQSC commands read." if not self.read else f"{_counted(self.read, 'MQSC command')} read."
         syntax = "No commands have a syntax error."
         if self.syntax_errors:

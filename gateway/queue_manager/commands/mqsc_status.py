@@ -31,7 +31,7 @@ CHANNEL_STATUS_NOT_FOUND = 3065
 
 
 def _value(command: Command, keyword: str) -> str:
-    """The first value given with a keyword; empty if it is not there."""
+    """Returns the first value given with a keyword; empty if it is not there."""
     return next((one.values[0] for one in command.parameters if one.keyword == keyword and one.values), "")
 
 
@@ -46,7 +46,7 @@ class StatusCommands:
         self._started = core.now()
 
     def __call__(self, command: Command) -> Iterable[str] | None:
-        """The lines of the answer; None if the command is none of these."""
+        """Returns the lines of the answer; None if the command is none of these."""
         handler = {
             ("DISPLAY", "QSTATUS"): self._queue_handles,
             ("DISPLAY", "CONN"): self._display_connections,
@@ -82,7 +82,7 @@ class StatusCommands:
         return lines
 
     def _queue_handles(self, command: Command) -> Iterable[str] | None:
-        """DISPLAY QSTATUS TYPE(HANDLE); None for TYPE(QUEUE), which is shown by `Mqsc`."""
+        """Returns the answer to DISPLAY QSTATUS TYPE(HANDLE); None for TYPE(QUEUE), which `Mqsc` shows."""
         if _value(command, "TYPE").upper() != "HANDLE":
             return None
         definitions = list(self._core.catalogue.matching(("QLOCAL",), command.name))
@@ -109,11 +109,11 @@ class StatusCommands:
             if kind != "CONN":
                 rows += open_handles.open_objects(one)
         if not rows and not self._connections and command.name in {"", "*"}:
-            return []  # no program is connected: nothing to show, and nothing wrong
+            return []  # no program is connected: nothing to show, but not an error
         return self._shown(command, "CONN", rows)
 
     def _stop_connection(self, command: Command) -> list[str]:
-        """The program finds its connection broken; its unit of work is backed out."""
+        """Stop a connection: its program finds it broken, and its unit of work is backed out."""
         for one in self._connections:
             if one.connection_id[-8:].hex().upper() == command.name.upper():
                 mqdisc.disconnect(one, commit=False)
@@ -121,7 +121,7 @@ class StatusCommands:
         raise not_found("CONN", command.name)
 
     def _channel_status(self, _command: Command) -> list[str]:
-        """There are no channels: programs connect through a local socket."""
+        """Refuse DISPLAY CHSTATUS. There are no channels: programs connect through a local socket."""
         raise AdministrationError(CHANNEL_STATUS_NOT_FOUND, "AMQ8420I: Channel Status not found.")
 
     def _publish_subscribe(self, command: Command) -> list[str]:
@@ -182,11 +182,11 @@ class StatusCommands:
         words = {one.keyword: (one.values or [""])[0] for one in command.parameters}
         kind = OBJECT_TYPES.get(words.get("OBJTYPE", ""))
         if kind is None and words.get("OBJTYPE"):
-            raise syntax(command, f"OBJTYPE is one of {', '.join(OBJECT_TYPES)}")
+            raise syntax(command, f"OBJTYPE must be one of {', '.join(OBJECT_TYPES)}")
         entity = words.get("PRINCIPAL") or words.get("GROUP", "")
         profile = words.get("PROFILE") or command.name or (self._core.name if kind == "QMGR" else "")
         if kind is None or not entity or not profile:
-            raise syntax(command, "PROFILE, OBJTYPE and PRINCIPAL or GROUP are needed")
+            raise syntax(command, "PROFILE, OBJTYPE and PRINCIPAL or GROUP are required")
         return kind, profile, entity
 
     def _set_record(self, command: Command) -> list[str]:
@@ -194,9 +194,9 @@ class StatusCommands:
         rights = {one.keyword: one.values or [] for one in command.parameters if one.keyword in {"AUTHADD", "AUTHRMV"}}
         for right in (right for values in rights.values() for right in values):
             if right not in RIGHTS and right not in GROUPS_OF_RIGHTS:
-                raise syntax(command, f"{right} is no authority")
+                raise syntax(command, f"{right} is not an authority")
         if not rights:
-            raise syntax(command, "AUTHADD or AUTHRMV is needed")
+            raise syntax(command, "AUTHADD or AUTHRMV is required")
         self._authority.set_record(kind, profile, entity, rights.get("AUTHADD", []), rights.get("AUTHRMV", []))
         return ["AMQ8862I: IBM MQ authority record set."]
 
@@ -215,12 +215,12 @@ class StatusCommands:
         return self._shown(command, "AUTHREC", rows)
 
     def _entity(self, command: Command) -> list[str]:
-        """The rights of a user on one object, from whichever record they come."""
+        """Returns the rights of a user on one object, whichever records they come from."""
         entity = _value(command, "PRINCIPAL") or _value(command, "GROUP")
         kind = OBJECT_TYPES.get(_value(command, "OBJTYPE"))
         name = _value(command, "OBJNAME") or (self._core.name if kind == "QMGR" else "")
         if not entity or kind is None or not name:
-            raise syntax(command, "PRINCIPAL or GROUP, OBJTYPE and OBJNAME are needed")
+            raise syntax(command, "PRINCIPAL or GROUP, OBJTYPE and OBJNAME are required")
         rights = ",".join(sorted(self._authority.rights(entity, kind, name))) or "NONE"
         by_group = "GROUP" if _value(command, "GROUP") else "PRINCIPAL"
         row = {"OBJNAME": name, "ENTITY": entity, "ENTTYPE": by_group, "OBJTYPE": kind, "AUTHLIST": rights}

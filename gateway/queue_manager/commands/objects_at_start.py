@@ -11,13 +11,13 @@ from gateway.queue_manager.commands.mqsc_parse import commands
 
 
 def default_commands(name: str) -> str:
-    """Commands that every queue manager begins with."""
+    """Returns the commands that every queue manager begins with."""
     return files("gateway.queue_manager.objects").joinpath(name).read_text()
 
 
 def defined_twice(text: str) -> set[str]:
-    """Names that more than one command of a text defines for the same kind of object. All queues are of one kind; a
-    topic may have the name of a queue. A command in a comment, or in a description, defines nothing."""
+    """Returns the names that more than one command of a text defines for the same kind of object. All queues are of one
+    kind; a topic may have the name of a queue. A command in a comment, or in a description, defines nothing."""
     defined: Counter[tuple[str, str]] = Counter()
     for _, command in commands(text):
         found = re.match(r"(?i)DEF(?:INE)?\s+(\w+)\s*\(\s*('?)([^'()\s]+)'?\s*\)", command)
@@ -28,8 +28,9 @@ def defined_twice(text: str) -> set[str]:
 
 
 def exists_already(problem: str, repeated: Container[str]) -> bool:
-    """Whether the problem is only that an object of the text exists: it stays as its administrators have altered it.
-    An object that is defined twice in the text is an error. Likewise for records that are there, or are gone."""
+    """Whether the problem is only that an object of the text exists already: it stays as its administrators have
+    altered it. An object that is defined twice in the text is an error. The same holds for records that exist already,
+    or are gone already."""
     if problem.startswith(("AMQ8882E", "AMQ8884E")):
         return True
     found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)

@@ -1,4 +1,5 @@
-"""Open handles of programs as rows: for DISPLAY QSTATUS TYPE(HANDLE), DISPLAY CONN TYPE(HANDLE) and their PCF."""
+"""Open handles of programs as rows, for DISPLAY QSTATUS TYPE(HANDLE), DISPLAY CONN TYPE(HANDLE) and their PCF
+counterparts."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ OBJECT_WORDS = {mq.MQOT_Q: "QUEUE", mq.MQOT_TOPIC: "TOPIC", mq.MQOT_Q_MGR: "QMGR
 
 
 def handles_of(connections: Connections, queue: str) -> Iterator[tuple[ConnectionState, Handle]]:
-    """The handles of a local queue, each with its connection."""
+    """Yields the handles of a local queue, each with its connection."""
     for connection in connections:
         for handle in connection.handles.values():
             local = local_queue(handle)
@@ -34,12 +35,12 @@ def handles_of(connections: Connections, queue: str) -> Iterator[tuple[Connectio
 
 
 def local_queue(handle: Handle) -> LocalQueue | None:
-    """The local queue that a handle gets from or puts to."""
+    """Returns the local queue that a handle gets from or puts to, if any."""
     return handle.queue or (handle.target.queue if handle.target is not None else None)
 
 
 def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
-    """A row of DISPLAY QSTATUS TYPE(HANDLE)."""
+    """Returns a row of DISPLAY QSTATUS TYPE(HANDLE)."""
     local = local_queue(handle)
     gets = handle.options & INPUT
     shared = "EXCL" if local is not None and local.exclusive else "SHARED"
@@ -54,7 +55,7 @@ def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
 
 
 def connection_row(connection: ConnectionState) -> Row:
-    """A row of DISPLAY CONN TYPE(CONN)."""
+    """Returns a row of DISPLAY CONN TYPE(CONN)."""
     since = datetime.fromtimestamp(connection.since, UTC)
     return {
         **_title(connection, "CONN"), "PID": str(connection.process), "APPLTAG": connection.application,
@@ -71,7 +72,7 @@ def _title(connection: ConnectionState, kind: str) -> Row:
 
 
 def open_objects(connection: ConnectionState) -> Iterator[Row]:
-    """The rows of DISPLAY CONN TYPE(HANDLE)."""
+    """Yields the rows of DISPLAY CONN TYPE(HANDLE)."""
     for handle in connection.handles.values():
         local = local_queue(handle)
         name = handle.definition.name if handle.definition is not None else "" if local is None else local.name
@@ -95,7 +96,7 @@ def open_objects(connection: ConnectionState) -> Iterator[Row]:
 
 
 def state_of(connection: ConnectionState, handle: Handle) -> str:
-    """ACTIVE while a get waits on the handle."""
+    """Returns HSTATE: ACTIVE while a get waits on the handle."""
     return "ACTIVE" if any(get.handle is handle for get in connection.waiting) else "INACTIVE"
 
 

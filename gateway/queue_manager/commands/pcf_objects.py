@@ -1,4 +1,4 @@
-"""PCF commands on objects: create, change, copy, delete and inquire, for every type by one table of identifiers."""
+"""PCF commands on objects: create, change, copy, delete and inquire, for every type from one table of identifiers."""
 
 from __future__ import annotations
 
@@ -59,37 +59,37 @@ CHANNELS = ObjectType(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 30
 
 Reply = list[Parameter]
 Answer = Iterable[Reply | None]
-"""Replies, and None where a command that takes long may be interrupted."""
+"""The replies of a command, with None where a command that takes long may be interrupted."""
 Handler = Callable[[ConnectionState, pcf.Message], Answer]
 
 
 def refuse(reason: int, text: str) -> AdministrationError:
-    """Refuses a command."""
+    """Returns the refusal of a command."""
     return AdministrationError(reason, text)
 
 
 def text_of(message: pcf.Message, identifier: int, default: str | None = None) -> str:
-    """A string parameter; 3228 when it is required and missing."""
+    """Returns a string parameter. Raises 3228 if it is required and missing."""
     found = message.find(identifier)
     if found is None:
         if default is None:
-            raise refuse(MQRCCF_PARM_MISSING, f"parameter {identifier} is needed")
+            raise refuse(MQRCCF_PARM_MISSING, f"parameter {identifier} is required")
         return default
     if not isinstance(found.value, bytes):
-        raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is a string")
+        raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} must be a string")
     return found.text()
 
 
 def number_of(message: pcf.Message, identifier: int, default: int) -> int:
-    """An integer parameter."""
+    """Returns an integer parameter."""
     found = message.find(identifier)
     if found is not None and isinstance(found.value, bytes):
-        raise refuse(MQRCCF_CFST_PARM_ID_ERROR, f"parameter {identifier} is a number")
+        raise refuse(MQRCCF_CFST_PARM_ID_ERROR, f"parameter {identifier} must be a number")
     return found.value if found is not None and isinstance(found.value, int) else default
 
 
 def kind_of(message: pcf.Message, of: ObjectType, *, default: str = "") -> str:
-    """The type of object that a command is about; for queues a parameter names it."""
+    """Returns the type of object that a command is about; for queues a parameter names it."""
     if of is not QUEUES:
         return of.kinds[0]
     number = number_of(message, mq.MQIA_Q_TYPE, 0)
@@ -100,7 +100,7 @@ def kind_of(message: pcf.Message, of: ObjectType, *, default: str = "") -> str:
 
 
 def given_attributes(message: pcf.Message, of: ObjectType, kind: str) -> dict[str, Value]:
-    """The attributes among the parameters."""
+    """Returns the attributes among the parameters."""
     given: dict[str, Value] = {}
     for parameter in message.parameters:
         identifier = parameter.parameter
@@ -110,7 +110,7 @@ def given_attributes(message: pcf.Message, of: ObjectType, kind: str) -> dict[st
         if attribute is None and identifier in PASSED_OVER_IN_PCF.get(kind, ()):
             continue
         if attribute is None:
-            raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is no attribute of a {kind}")
+            raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is not an attribute of {kind}")
         given[attribute.keyword] = _value(parameter)
     return given
 
@@ -126,7 +126,7 @@ def _value(parameter: Parameter) -> Value:
 
 
 def create(of: ObjectType) -> Handler:
-    """CREATE commands."""
+    """Returns the handler of the CREATE commands of a type."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         kind, name = kind_of(message, of), text_of(message, of.name)
@@ -139,7 +139,7 @@ def create(of: ObjectType) -> Handler:
 
 
 def change(of: ObjectType) -> Handler:
-    """CHANGE commands."""
+    """Returns the handler of the CHANGE commands of a type."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         name = name_of(connection, message, of)
@@ -153,7 +153,8 @@ def change(of: ObjectType) -> Handler:
 
 
 def copy(of: ObjectType) -> Handler:
-    """COPY commands: a new object with the attributes of another and those that are given."""
+    """Returns the handler of the COPY commands of a type: a new object with the attributes of another and those
+    given."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         source, name = text_of(message, of.from_name), text_of(message, of.to_name)
@@ -168,7 +169,7 @@ def copy(of: ObjectType) -> Handler:
 
 
 def delete(of: ObjectType) -> Handler:
-    """DELETE commands."""
+    """Returns the handler of the DELETE commands of a type."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Answer:
         name = name_of(connection, message, of)
@@ -185,7 +186,7 @@ def delete(of: ObjectType) -> Handler:
 
 
 def inquire(of: ObjectType) -> Handler:
-    """INQUIRE commands: a reply for every object that fits."""
+    """Returns the handler of the INQUIRE commands of a type: one reply for every object that matches."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = name_of(connection, message, of)
@@ -207,7 +208,8 @@ def inquire(of: ObjectType) -> Handler:
 
 
 def displayed(connection: ConnectionState, kinds: Sequence[str], pattern: str) -> list[Definition]:
-    """The objects that fit and that the user may display; 2035 where he may display none of those that fit."""
+    """Returns the objects that match and that the user may display. Raises 2035 if some match and he may display none
+    of them."""
     found = list(connection.core.catalogue.matching(tuple(kinds), pattern))
     if not connection.authority.records:
         return found
@@ -218,7 +220,7 @@ def displayed(connection: ConnectionState, kinds: Sequence[str], pattern: str) -
 
 
 def _may_display(connection: ConnectionState, definition: Definition) -> bool:
-    """A subscription is displayed by who may display its topic."""
+    """Whether the user may display an object; a subscription may be displayed by whoever may display its topic."""
     if definition.kind == "SUB":
         return may_display_topic(connection, topic_of(connection.core.catalogue, definition))
     return connection.may("QUEUE" if definition.kind in QUEUE_KINDS else definition.kind, definition.name, "DSP")
@@ -234,7 +236,7 @@ def may_display_topic(connection: ConnectionState, topic: str) -> bool:
 
 
 def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
-    """The attributes asked for, and those of the filters."""
+    """Returns the attributes asked for, and those of the filters."""
     wanted = message.find(of.attributes)
     chosen: Sequence[object] = (ALL,)
     if wanted is not None:
@@ -244,7 +246,7 @@ def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
 
 
 def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType) -> str:
-    """The name of the object a command is about; a subscription may be named by its identifier."""
+    """Returns the name of the object a command is about; a subscription may be named by its identifier."""
     given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
     if given is None or not isinstance(given.value, bytes) or not any(given.value):
         return text_of(message, of.name)
@@ -256,7 +258,7 @@ def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType) -
 
 
 def names(of: ObjectType) -> Handler:
-    """INQUIRE NAMES commands: one reply with a list."""
+    """Returns the handler of the INQUIRE NAMES commands of a type: one reply with a list."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = text_of(message, of.name)
@@ -275,7 +277,7 @@ def names(of: ObjectType) -> Handler:
 
 
 def family(of: ObjectType) -> str:
-    """The type as authority records name it: QUEUE for all types of queue."""
+    """Returns the type as authority records name it: QUEUE for all types of queue."""
     return "QUEUE" if of is QUEUES else of.kinds[0]
 
 
@@ -283,7 +285,7 @@ def family(of: ObjectType) -> str:
 
 
 def described(connection: ConnectionState, definition: Definition, wanted: Sequence[int]) -> Reply:
-    """A reply about an object: name, type and the attributes asked for."""
+    """Returns a reply about an object: name, type and the attributes asked for."""
     everything = not wanted or ALL in wanted
     reply = _title(definition)
     known = {parameter.parameter for parameter in reply}
@@ -296,7 +298,7 @@ def described(connection: ConnectionState, definition: Definition, wanted: Seque
 
 
 def every_selector(definition: Definition) -> list[int]:
-    """Every attribute of an object, including those that no command sets."""
+    """Returns every attribute of an object, including those that no command sets."""
     selectors = [attribute.selector for attribute in TABLES[definition.kind]]
     selectors += [2004, 2005, 2027, 2028] if definition.kind in DATED else [2027, 2028]
     if definition.kind == "QLOCAL":
@@ -324,7 +326,7 @@ def _title(definition: Definition) -> Reply:
 
 
 def attribute_parameter(connection: ConnectionState, definition: Definition, selector: int) -> Parameter | None:
-    """One attribute as a parameter; None if the object does not have it."""
+    """Returns one attribute as a parameter; None if the object does not have it."""
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
         return pcf.strings(selector, definition.names(), size=NAME_LENGTH)
     if selector in BYTE_STRINGS:
@@ -341,7 +343,7 @@ def attribute_parameter(connection: ConnectionState, definition: Definition, sel
 
 
 def attribute_value(connection: ConnectionState, definition: Definition, selector: int) -> Value | None:
-    """The value of an attribute, for filters and replies."""
+    """Returns the value of an attribute, for filters and replies."""
     try:
         if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:
             return mqinq.integer_attribute(connection, definition, selector)
@@ -370,16 +372,16 @@ _NO_OPERATOR = {pcf.INTEGER_FILTER: 3242, pcf.STRING_FILTER: 3246, pcf.BYTE_STRI
 
 
 def filter_of(message: pcf.Message) -> Callable[[Lookup], bool]:
-    """The condition of the filter parameters of an INQUIRE."""
+    """Returns the condition of the filter parameters of an INQUIRE."""
     filters = [parameter for parameter in message.parameters if parameter.type in FILTERS]
     for one in filters:
         if one.operator not in _OPERATORS:
-            raise refuse(_NO_OPERATOR[one.type], f"{one.operator} is no operator of a filter")
+            raise refuse(_NO_OPERATOR[one.type], f"{one.operator} is not a filter operator")
     return lambda lookup: all(_holds(one, lookup(one.parameter)) for one in filters)
 
 
 def filtered(message: pcf.Message, replies: Iterable[Reply]) -> list[Reply]:
-    """The replies that the filters accept, each looked at as it is answered."""
+    """Returns the replies that the filters accept; each filter looks at the parameters of the reply."""
     accepts = filter_of(message)
     return [reply for reply in replies if accepts({one.parameter: _as_compared(one) for one in reply}.get)]
 
@@ -416,5 +418,6 @@ def _holds(given: Parameter, value: Value | None) -> bool:
 
 
 def _compared(operator: int, order: int) -> bool:
-    """MQCFOP: 1 less, 2 equal, 4 greater, and their sums; NOT_EQUAL is less or greater."""
+    """Whether a filter operator accepts a comparison. MQCFOP: 1 less, 2 equal, 4 greater, and their sums; NOT_EQUAL is
+    less or greater."""
     return bool(operator & {-1: 1, 0: 2, 1: 4}[order])

@@ -43,7 +43,7 @@ NAME, ENTITY = 48, 1024
 
 
 def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
-    """INQUIRE_Q_STATUS with StatusType handle."""
+    """Carries out INQUIRE_Q_STATUS with StatusType handle."""
     for definition in displayed(connection, ("QLOCAL",), pattern):
         for held in open_handles.handles_of(connection.connections, definition.name):
             row = open_handles.queue_handle(*held)
@@ -60,7 +60,7 @@ def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
 
 
 def open_objects(connection: ConnectionState) -> Iterable[Reply]:
-    """INQUIRE_CONNECTION with ConnInfoType handle: what a connection has open."""
+    """Carries out INQUIRE_CONNECTION with ConnInfoType handle: the objects that a connection has open."""
     for row, handle in zip(open_handles.open_objects(connection), connection.handles.values(), strict=True):
         reply = [
             pcf.byte_string(mq.MQBACF_CONNECTION_ID, connection.connection_id),
@@ -78,7 +78,7 @@ def open_objects(connection: ConnectionState) -> Iterable[Reply]:
 
 
 def stop_connection(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """STOP_CONNECTION."""
+    """Carries out STOP_CONNECTION."""
     connection.authorise("QMGR", connection.core.name, "CHG")
     given = message.find(mq.MQBACF_CONNECTION_ID)
     wanted = given.value if given is not None and isinstance(given.value, bytes) else b""
@@ -93,7 +93,7 @@ def stop_connection(connection: ConnectionState, message: pcf.Message) -> Iterab
 
 
 def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_TOPIC_STATUS: status of topics, or the subscriptions of one."""
+    """Carries out INQUIRE_TOPIC_STATUS: the status of topics, or the subscriptions of one."""
     topics = connection.topics
     pattern = text_of(message, 2094)
     if number_of(message, 1302, TOPIC_STATUS) == TOPIC_SUBSCRIPTIONS:
@@ -128,7 +128,7 @@ def _identifier(definition: Definition) -> pcf.Parameter:
 
 
 def subscription_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_SUB_STATUS."""
+    """Carries out INQUIRE_SUB_STATUS."""
     pattern = text_of(message, mq.MQCACF_SUB_NAME, "*")
     found = [
         [
@@ -145,7 +145,7 @@ def subscription_status(connection: ConnectionState, message: pcf.Message) -> It
 
 
 def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """CLEAR_TOPIC_STRING: remove the retained publication."""
+    """Carries out CLEAR_TOPIC_STRING: removes the retained publication."""
     topic = text_of(message, 2094)
     connection.authorise("TOPIC", "SYSTEM.BASE.TOPIC", "CLR")
     if topic not in connection.topics.retained:
@@ -155,7 +155,7 @@ def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[R
 
 
 def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_PUBSUB_STATUS."""
+    """Carries out INQUIRE_PUBSUB_STATUS."""
     topics = connection.topics
     return [[
         pcf.string(mq.MQCA_Q_MGR_NAME, connection.core.name, size=NAME), pcf.integer(1314, 1), pcf.integer(1311, 3),
@@ -164,7 +164,7 @@ def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message)
 
 
 def always_empty(reason: int, what: str) -> Handler:
-    """Monitors ask for the status of channels, of which there is none."""
+    """Returns a handler that finds nothing: monitors ask for the status of channels, of which there are none."""
 
     def run(_connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
         raise refuse(reason, f"no {what}: programs connect through a local socket")
@@ -176,7 +176,7 @@ def always_empty(reason: int, what: str) -> Handler:
 
 
 def authority_records(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_AUTH_RECS."""
+    """Carries out INQUIRE_AUTH_RECS."""
     profile, entity = text_of(message, 3067, "*"), text_of(message, 3068, "")
     number = number_of(message, 1016, MQOT_ALL)
     kind = KIND_OF_MQOT.get(number, "" if number == MQOT_ALL else "?")
@@ -190,12 +190,12 @@ def authority_records(connection: ConnectionState, message: pcf.Message) -> Iter
     ]  # fmt: skip
     found = filtered(message, found)
     if not found:
-        raise refuse(MQRCCF_NONE_FOUND, "no authority record fits")
+        raise refuse(MQRCCF_NONE_FOUND, "no authority record matches")
     return found
 
 
 def entity_authority(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_ENTITY_AUTH: the rights of a user on an object."""
+    """Carries out INQUIRE_ENTITY_AUTH: the rights of a user on an object."""
     kind = KIND_OF_MQOT.get(number_of(message, 1016, 0))
     if kind is None:
         raise refuse(3173, "ObjectType is missing")
@@ -212,7 +212,7 @@ def _numbers(rights: Iterable[str]) -> list[int]:
 
 
 def delete_authority(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """DELETE_AUTH_REC."""
+    """Carries out DELETE_AUTH_REC."""
     connection.authorise("QMGR", connection.core.name, "CHG")
     profile, kind = text_of(message, 3067), KIND_OF_MQOT.get(number_of(message, 1016, 0))
     entities = [found.texts() if isinstance(found.value, tuple) else [found.text()]
@@ -221,14 +221,14 @@ def delete_authority(connection: ConnectionState, message: pcf.Message) -> Itera
     users = users or [user for of, name, user in connection.authority.records if (of, name) == (kind, profile)]
     known = [user for user in users if (kind, profile, user) in connection.authority.records]
     if kind is None or not known:
-        raise refuse(MQRCCF_PROFILE_NAME_ERROR, f"no authority record of {profile!r}")
+        raise refuse(MQRCCF_PROFILE_NAME_ERROR, f"no authority record for {profile!r}")
     for user in known:
         connection.authority.delete_record(kind, profile, user)
     return [[]]
 
 
 OF_THE_QUEUE_MANAGER = {42, 87, 88, 185}
-"""Those that show what is the queue manager's."""
+"""Commands that show attributes of the queue manager itself."""
 COMMANDS: dict[int, Handler] = {
     42: always_empty(MQRCCF_CHL_STATUS_NOT_FOUND, "channel runs"),
     86: stop_connection,

@@ -1,4 +1,5 @@
-"""The words that commands on status and authority take: what is misspelt is refused, and not left out of the answer."""
+"""The words that commands on status and authority take. A misspelt word is refused rather than left out of the
+answer."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ class Words:
     """The words of one command."""
 
     shown: frozenset[str]
-    """What it can show, in DISPLAY or by WHERE."""
+    """What the command can show, in DISPLAY or by WHERE."""
     values: Mapping[str, frozenset[str]]
-    """Keywords with a value that select, and the values they take; none: any."""
+    """Keywords that select by a value, and the values they take; empty: any value."""
     elsewhere: frozenset[str] = frozenset()
-    """What IBM MQ shows and this queue manager has nothing of."""
+    """What IBM MQ shows and this queue manager does not have."""
 
 
 def _words(shown: str, values: Mapping[str, str], elsewhere: str = "") -> Words:
@@ -97,7 +98,7 @@ WORDS = {
 
 
 def check_words(command: Command) -> None:
-    """Refuse a word that the command does not take; one that is not in the table is not looked at."""
+    """Refuse a word that the command does not take. A command that is not in the table is not checked."""
     words = WORDS.get((command.verb, command.object))
     if words is None:
         return
@@ -107,14 +108,14 @@ def check_words(command: Command) -> None:
             continue
         if command.verb == "DISPLAY" and keyword == "WHERE" and values:
             if values[0].upper() not in words.shown | words.elsewhere:
-                raise _refused(command, f"{values[0].upper()} is no attribute to display here")
+                raise _refused(command, f"{values[0].upper()} is not an attribute that can be displayed here")
             continue
         if values is not None and keyword in words.values:
             taken, given = words.values[keyword], values[0] if values else ""
             if taken and given.upper() not in taken:
-                raise _refused(command, f"{given} is no value for {keyword}: {', '.join(sorted(taken))}")
+                raise _refused(command, f"{given} is not a valid value for {keyword}: {', '.join(sorted(taken))}")
         elif values is not None or keyword not in words.shown | words.elsewhere:
-            what = "no attribute to display here" if command.verb == "DISPLAY" else "not expected here"
+            what = "not an attribute that can be displayed here" if command.verb == "DISPLAY" else "not expected here"
             raise _refused(command, f"{keyword} is {what}")
 
 

@@ -1,5 +1,5 @@
-"""What is taken in a DEFINE or ALTER and does nothing here, though IBM MQ keeps or discards messages by it: the answer
-says so."""
+"""Attributes that a DEFINE or ALTER accepts and that do nothing here, although IBM MQ keeps or discards messages by
+them. The answer says so."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WITHOUT_EFFECT = {
     "CLUSTER": _CLUSTERS,
     "CLUSNL": _CLUSTERS,
 }
-"""By attribute: the values that ask for something, and what is so instead."""
+"""By attribute: the values that ask for something, and what is the case here instead."""
 
 
 def without_effect(command: Command) -> Iterator[str]:
-    """A line for each attribute of a DEFINE or ALTER that is taken, and does nothing here."""
+    """Yields a line for each attribute of a DEFINE or ALTER that is accepted and does nothing here."""
     for parameter in command.parameters:
         asks, instead = _WITHOUT_EFFECT.get(parameter.keyword, (None, ""))
         value = ",".join(parameter.values or ())

@@ -41,7 +41,7 @@ MQRCCF_PARM_SYNTAX_ERROR = 4055
 OF_ANOTHER_TYPE = (MQRCCF_OBJECT_WRONG_TYPE, "AMQ8151E: IBM MQ object {} has different type")
 LIKE_OF_ANOTHER_TYPE = (MQRCCF_LIKE_OBJECT_WRONG_TYPE, "AMQ8152E: Source IBM MQ object {} has different type")
 NO_SUCH_VALUE = frozenset({MQRCCF_ATTR_VALUE_ERROR, MQRCCF_PARM_SYNTAX_ERROR})
-"""Refusals that MQSC counts among the errors of syntax."""
+"""Refusals that MQSC counts as syntax errors."""
 FIXED = {"TOPIC": ("TOPICSTR",), "SUB": ("TOPICSTR", "TOPICOBJ")}
 """Attributes that ALTER does not change."""
 _STREAMED_SYSTEM = re.compile(
@@ -54,7 +54,7 @@ BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
 
 
 class AdministrationError(MQError):
-    """A command was refused: the reason for PCF, the message for people."""
+    """A command was refused: `reason` is for PCF, the message for people."""
 
     def __init__(self, reason: int, message: str) -> None:
         super().__init__(reason, message)
@@ -62,12 +62,12 @@ class AdministrationError(MQError):
 
 
 def already_exists(name: str) -> AdministrationError:
-    """Refuses a DEFINE without REPLACE."""
+    """Returns the refusal of a DEFINE without REPLACE of an object that exists."""
     return AdministrationError(mq.MQRCCF_OBJECT_ALREADY_EXISTS, f"AMQ8150E: IBM MQ object already exists: {name}.")
 
 
 def not_found(kind: str, name: str) -> AdministrationError:
-    """Refuses a command on an object that does not exist."""
+    """Returns the refusal of a command on an object that does not exist."""
     reason = mq.MQRC_NO_SUBSCRIPTION if kind == "SUB" else mq.MQRC_UNKNOWN_OBJECT_NAME
     return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name or kind} not found.")
 
@@ -75,47 +75,49 @@ def not_found(kind: str, name: str) -> AdministrationError:
 def wrong_type(
     kind: str, found: Definition, otherwise: tuple[int, str] = OF_ANOTHER_TYPE
 ) -> AdministrationError:  # fmt: skip
-    """Refuses a command on a queue that is of another type."""
+    """Returns the refusal of a command on a queue of another type."""
     reason, text = otherwise
-    return AdministrationError(reason, f"{text.format(found.name)}: it is a {found.kind}, and no {kind}.")
+    return AdministrationError(reason, f"{text.format(found.name)}: it is a {found.kind}, not a {kind}.")
 
 
 def no_status(name: str, *, exists: bool) -> AdministrationError:
-    """Answers a command on the status of queues that has nothing to show: nobody has the queue open, or none fits."""
+    """Returns the answer to a command on the status of queues that has nothing to show: nobody has the queue open, or
+    no queue matches."""
     if not exists:
         return not_found("QLOCAL", name)
     return AdministrationError(mq.MQRCCF_Q_STATUS_NOT_FOUND, "AMQ8565I: Queue Status not found.")
 
 
 def in_use(name: str) -> AdministrationError:
-    """Refuses a command on an object that is open."""
+    """Returns the refusal of a command on an object that is open."""
     return AdministrationError(mq.MQRCCF_OBJECT_OPEN, f"AMQ8148E: IBM MQ object {name} in use.")
 
 
 def consumed(name: str) -> AdministrationError:
-    """The same for a queue that a rule takes from, as the gateway has it open for input."""
+    """The same for a queue that a rule consumes, which the gateway therefore has open for input."""
     text = f"AMQ8148E: IBM MQ object {name} in use: a rule of the gateway takes from it."
     return AdministrationError(mq.MQRCCF_OBJECT_OPEN, text)
 
 
 def not_empty(name: str) -> AdministrationError:
-    """Refuses a command on a queue that holds messages, or has uncommitted ones."""
+    """Returns the refusal of a command on a queue that holds messages, or has uncommitted ones."""
     return AdministrationError(mq.MQRC_Q_NOT_EMPTY, f"AMQ8143E: IBM MQ queue {name} not empty.")
 
 
 def wrong_value(keyword: str, value: object) -> AdministrationError:
-    """Refuses a value that the attribute does not take."""
-    return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, f"AMQ8405E: {value!r} is no value for {keyword}.")
+    """Returns the refusal of a value that the attribute does not take."""
+    return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, f"AMQ8405E: {value!r} is not a valid value for {keyword}.")
 
 
 def too_long(keyword: str, most: int, value: str) -> AdministrationError:
-    """Refuses a text that is longer than the attribute takes; characters beyond ASCII have several bytes."""
+    """Returns the refusal of a text that is longer than the attribute takes, in bytes: characters beyond ASCII have
+    several."""
     text = f"AMQ8405E: {keyword} takes up to {most} bytes, and {value[:80]!r} has {len(value.encode())}."
     return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, text)
 
 
 def _check_selector(text: str) -> None:
-    """Refuse what is no selector: a subscription with it would get nothing."""
+    """Refuse an invalid selector: a subscription with it would get nothing."""
     try:
         compile_selector(text)
     except MQError as error:
@@ -123,8 +125,8 @@ def _check_selector(text: str) -> None:
 
 
 def _check_stream(catalogue: Catalogue, definition: Definition) -> None:
-    """Refuse a STREAMQ that IBM MQ refuses (Streaming queue restrictions in its manual): one of a transmission queue or
-    of a queue manager's own, one to such a queue or to a model, and streams that would form a chain."""
+    """Refuse a STREAMQ that IBM MQ refuses (Streaming queue restrictions in its manual): one on a transmission queue or
+    on a queue manager's own queue, one that names such a queue or a model, and streams that would form a chain."""
     name, stream = definition.name, definition.text("STREAMQ")
     to = catalogue.get("QUEUE", stream)
     if to is not None and to.kind == "QALIAS":
@@ -134,21 +136,21 @@ def _check_stream(catalogue: Catalogue, definition: Definition) -> None:
     elif (to is not None and to.kind == "QMODEL") or (_is_system(stream) and stream != DEFAULT_OBJECTS["QLOCAL"]):
         refused = MQRCCF_STREAMQ_DEST_NOT_SUPP, f"{stream} cannot be a STREAMQ"
     elif stream == name or (to is not None and (to.name == name or to.attributes.get("STREAMQ"))):
-        refused = MQRCCF_STREAMQ_DEST_CONFLICT, f"{stream} has a STREAMQ itself: what is copied is not copied again"
+        refused = MQRCCF_STREAMQ_DEST_CONFLICT, f"{stream} has a STREAMQ itself: copies are not copied again"
     elif any(other.text("STREAMQ") == name for other in catalogue.matching(("QLOCAL",)) if other.name != name):
-        refused = MQRCCF_STREAMQ_CONFLICT, f"{name} is the STREAMQ of another queue: what is copied is not copied again"
+        refused = MQRCCF_STREAMQ_CONFLICT, f"{name} is the STREAMQ of another queue: copies are not copied again"
     else:
         return
     raise AdministrationError(refused[0], f"AMQ8405E: {refused[1]}.")
 
 
 def _is_system(name: str) -> bool:
-    """Whether a queue is the queue manager's own, or holds the gateway's state."""
+    """Whether a queue belongs to the queue manager itself, or holds the gateway's state."""
     return name.startswith("SYSTEM.") or (name.startswith(state_queues.PREFIX) and name != state_queues.DEFAULT)
 
 
 class Administration:
-    """Commands on objects. Called with the queue manager's lock held."""
+    """Carries out commands on objects. Its methods are called with the queue manager's lock held."""
 
     def __init__(self, core: Core, authority: Authority) -> None:
         self._core = core
@@ -162,9 +164,9 @@ class Administration:
         self, kind: str, name: str, given: Mapping[str, Value], *, replace: bool = False, like: str = ""
     ) -> Definition:
         """DEFINE. With `replace` an existing object takes the new attributes and keeps its messages. Nothing is written
-        where it has them: a gateway whose disk is full starts with its file of objects."""
+        if it has these attributes already, so that a gateway whose disk is full starts with its file of objects."""
         if not valid_name(kind, name):
-            raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a name of IBM MQ objects.")
+            raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a valid object name.")
         old = self._core.catalogue.get(kind, name)
         if old is not None and not replace:
             raise already_exists(name)
@@ -194,13 +196,13 @@ class Administration:
         return definition
 
     def _check_topic_string(self, name: str, topic_string: str) -> None:
-        """A topic string has one topic object: of two nobody could say whose attributes hold for it. It is not empty
-        (DEFINE TOPIC in IBM MQ's manual)."""
+        """Refuse an empty topic string (DEFINE TOPIC in IBM MQ's manual), and one that another topic object has: it
+        would be undecided which object's attributes hold for it."""
         if not topic_string and name not in {BASE_TOPIC[1], DEFAULT_OBJECTS["TOPIC"]}:
             raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A topic object needs TOPICSTR.")
         for other in self._core.catalogue.matching(("TOPIC",)):
             if topic_string and other.name != name and other.text("TOPICSTR") == topic_string:
-                text = f"AMQ8405E: The topic string {topic_string!r} is that of topic object {other.name}."
+                text = f"AMQ8405E: The topic string {topic_string!r} belongs to topic object {other.name}."
                 raise AdministrationError(MQRCCF_TOPICSTR_ALREADY_EXISTS, text)
 
     def _complete_subscription(self, definition: Definition) -> None:
@@ -225,7 +227,7 @@ class Administration:
         definition = self.find(kind, name)
         for keyword in FIXED.get(definition.kind, ()):
             if given.get(keyword, definition.attributes[keyword]) != definition.attributes[keyword]:
-                text = f"AMQ8405E: {keyword} of a {definition.kind} cannot be altered: delete it, and define it anew."
+                text = f"AMQ8405E: {keyword} of a {definition.kind} cannot be altered: delete and redefine it."
                 raise AdministrationError(mq.MQRC_TOPIC_NOT_ALTERABLE, text)
         changed = definition.attributes | self._checked(definition.kind, given)
         altered = Definition(
@@ -245,13 +247,13 @@ class Administration:
         return definition
 
     def delete(self, kind: str, name: str, *, purge: bool = False, records: bool = True) -> Iterator[None]:
-        """DELETE, step by step. A queue must be closed, taken from by no rule, and empty unless `purge`. `records`:
-        with the authority records of its name."""
+        """DELETE, step by step. A queue must be closed, consumed by no rule, and empty unless `purge`. `records`:
+        delete the authority records of its name as well."""
         definition = self.find(kind, name)
         if definition.kind == "QLOCAL":
             queue = self._core.queues[name]
             self._check_delete(queue, purge=purge)
-            while self._core.store.depth(name) > clearing.CLEARED_AT_ONCE:  # what came meanwhile goes too
+            while self._core.store.depth(name) > clearing.CLEARED_AT_ONCE:  # messages that have come meanwhile go too
                 yield from self._emptied(queue)
                 self._check_delete(queue, purge=purge)
             for _ in self._emptied(queue):
@@ -274,7 +276,7 @@ class Administration:
             raise not_empty(queue.name)
 
     def clear(self, name: str) -> Iterator[None]:
-        """CLEAR QLOCAL, step by step: what is on the queue now. What comes meanwhile stays."""
+        """CLEAR QLOCAL, step by step: removes what is on the queue now. Messages that come meanwhile stay."""
         self.find("QLOCAL", name)
         queue = self._core.queues[name]
         if queue.open_count or queue.emptied:
@@ -286,7 +288,8 @@ class Administration:
         yield from self._emptied(queue)
 
     def find(self, kind: str, name: str, otherwise: tuple[int, str] = OF_ANOTHER_TYPE) -> Definition:
-        """The object, of exactly this type (`QUEUE`: of any)."""
+        """Returns the object, which must be of exactly this type (`QUEUE`: of any type of queue). Raises
+        AdministrationError, with `otherwise` if it is of another type."""
         definition = self._core.catalogue.get(kind, name)
         if definition is None:
             raise not_found(kind, name)
@@ -295,7 +298,7 @@ class Administration:
         return definition
 
     def select(self, kinds: tuple[str, ...], pattern: str) -> Iterator[Definition]:
-        """DISPLAY: objects of these types by generic name."""
+        """For DISPLAY: yields the objects of these types that match a generic name."""
         return self._core.catalogue.matching(kinds, pattern)
 
     def _template(self, kind: str, like: str) -> Definition:
@@ -310,7 +313,7 @@ class Administration:
         table = BY_KEYWORD[kind]
         for keyword, value in given.items():
             if keyword not in table:
-                raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, f"AMQ8405E: {keyword} is no attribute of a {kind}.")
+                raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, f"AMQ8405E: {keyword} is not a {kind} attribute.")
             most = table[keyword].length
             if table[keyword].is_text and isinstance(value, str) and len(value.encode()) > most:
                 raise too_long(keyword, most, value)
@@ -326,8 +329,8 @@ class Administration:
         self._core.install(definition)
 
     def _emptied(self, queue: LocalQueue) -> Iterator[None]:
-        """Remove every message of the queue, in bounded steps. They are not read. Between two steps no program opens
-        the queue, as while IBM MQ clears it; a rule may begin to take from it, and keeps what it has."""
+        """Remove every message of the queue, in bounded steps, without reading them. Between two steps no program can
+        open the queue, as while IBM MQ clears it; a rule may begin to consume it, and keeps what it has got."""
         queue.emptied = True
         try:
             for tokens in clearing.pieces(self._core, queue.name):

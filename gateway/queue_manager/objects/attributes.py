@@ -1,6 +1,6 @@
 """Tables of the attributes of the queue manager's objects: MQSC keyword, MQI selector, type, default, values.
 
-MQSC and `DISPLAY` use the keyword, MQINQ, MQSET and PCF the selector. A value that is a word in MQSC is kept as its
+MQSC and `DISPLAY` use the keyword; MQINQ, MQSET and PCF use the selector. A value that is a word in MQSC is kept as its
 number.
 """
 
@@ -26,7 +26,7 @@ class Attribute(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Character attributes have an MQCA selector."""
+        """Whether this is a character attribute, which has an MQCA selector."""
         return isinstance(self.default, str)
 
 
@@ -265,7 +265,7 @@ FLAGS: dict[str, tuple[str, int]] = {
     "SHARE": ("SHARE", 1), "NOSHARE": ("SHARE", 0), "TRIGGER": ("TRIGGER", 1), "NOTRIGGER": ("TRIGGER", 0),
     "HARDENBO": ("HARDENBO", 1), "NOHARDENBO": ("HARDENBO", 0),
 }  # fmt: skip
-"""Keywords of MQSC without a value, and the attribute and value that each one sets."""
+"""MQSC keywords without a value, and the attribute and value that each one sets."""
 
 PASSED_OVER: dict[str, frozenset[str]] = {
     kind: frozenset(words.split())
@@ -296,7 +296,7 @@ PASSED_OVER: dict[str, frozenset[str]] = {
             USERID""",
     }.items()
 }
-"""Attributes of IBM MQ that a DEFINE or ALTER may give and that are not kept: nothing here would look at them."""
+"""Attributes of IBM MQ that a DEFINE or ALTER may give but that are not kept, because nothing here would use them."""
 _CAPEXPRY = frozenset({276})
 PASSED_OVER_IN_PCF: dict[str, frozenset[int]] = {
     "QMGR": frozenset({
@@ -319,7 +319,7 @@ KIND_OF_QUEUE = {number: kind for kind, number in QUEUE_KINDS.items()}
 
 
 def in_words(attribute: Attribute, value: Value) -> str:
-    """A value as MQSC shows it."""
+    """Returns a value as MQSC shows it."""
     if attribute.words is not None and isinstance(value, int):
         for word, number in attribute.words.items():
             if number == value:

@@ -1,8 +1,8 @@
 """Who may connect and who may do what: CONNAUTH with CHCKCLNT, users of the settings, authority records.
 
 Administrators (the queue manager itself, the user its process runs as, and those the settings name) may always do
-everything; so may every user while there is no authority record at all. A user with records may do what they grant. A
-user without records may not use objects that are covered by records of others, and may not administer.
+everything; so may every user while there are no authority records at all. A user with records may do what they grant. A
+user without records may not use objects that records of others cover, and may not administer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUPS_OF_RIGHTS = {
 }  # fmt: skip
 _ADMINISTERING = frozenset({"CHG", "CLR", "CRT", "CTRL", "CTRLX", "DLT"})
 OWN_USER = "mqgate"
-"""The user the queue manager's own connections run as."""
+"""The user that the queue manager's own connections run as."""
 _RIGHTS_OF_OPEN = (
     (INPUT, "GET"), (mq.MQOO_BROWSE, "BROWSE"), (mq.MQOO_OUTPUT, "PUT"), (mq.MQOO_INQUIRE, "INQ"), (mq.MQOO_SET, "SET"),
     (mq.MQOO_PASS_IDENTITY_CONTEXT, "PASSID"), (mq.MQOO_PASS_ALL_CONTEXT, "PASSALL"),
@@ -75,17 +75,18 @@ class Authority:
     # Connecting
 
     def administers(self, user: str) -> bool:
-        """Whether it is an administrator, whom no record holds back."""
+        """Whether the user is an administrator, whom no record restricts."""
         return user in self._administrators
 
     def is_privileged(self, user: str) -> bool:
-        """Whether it is one of `*MQADMIN`: an administrator by name. The user of this process is one because the socket
-        and the journal are its own, which is no matter of channels."""
+        """Whether the user belongs to `*MQADMIN`: is an administrator by name. The user of this process is not counted:
+        it administers because the socket and the journal are its own, which has nothing to do with channels."""
         return user in self._privileged
 
     def admit(self, user: str, password: str | None, *, through: bool = False, required: bool = False) -> str:
-        """The user a connection runs as; 2035 when user and password are not accepted. `through`: a channel, of which
-        a record may want a password (`required`) that CHCKCLNT does not want of all."""
+        """Returns the user that a connection runs as. Raises 2035 if user and password are not accepted. `through`: it
+        comes through a channel, whose record may require a password (`required`) where CHCKCLNT does not require one of
+        everybody."""
         check = self._check_client()
         if check is None:  # no CONNAUTH: nobody could say whether a password is right
             return user
@@ -100,7 +101,7 @@ class Authority:
         return user
 
     def _check_client(self) -> int | None:
-        """CHCKCLNT of the object that CONNAUTH names, if it names one."""
+        """Returns CHCKCLNT of the object that CONNAUTH names, if it names one."""
         name = self._core.catalogue.queue_manager.text("CONNAUTH")
         information = self._core.catalogue.get("AUTHINFO", name) if name else None
         return None if information is None else information.number("CHCKCLNT")
@@ -114,29 +115,29 @@ class Authority:
     # Rights
 
     def check(self, user: str, kind: str, name: str, right: str) -> None:
-        """2035 unless the user has the right."""
+        """Raise 2035 unless the user has the right."""
         if self.records and right not in self.rights(user, kind, name):
             raise MQError(mq.MQRC_NOT_AUTHORIZED, f"user {user!r} has no {right} on {kind} {name!r}")
 
     def check_topic(self, user: str, names: Sequence[str], right: str) -> None:
-        """2035 unless one of the topic objects above a topic string grants the right: records on a topic count for all
-        below it. A user without records needs the right on every one of them."""
+        """Raise 2035 unless one of the topic objects above a topic string grants the right: records on a topic count
+        for everything below it. A user without records needs the right on every one of them."""
         if not self.records:
             return
         given = [right in self.rights(user, "TOPIC", name) for name in names]
         if not (any(given) if any(one == user for _, _, one in self.records) else all(given)):
-            text = f"user {user!r} has no {right} on TOPIC {names[0]!r} or one above it"
+            text = f"user {user!r} has no {right} on TOPIC {names[0]!r} or a topic object above it"
             raise MQError(mq.MQRC_NOT_AUTHORIZED, text)
 
     def check_open(self, user: str, name: str, options: int) -> None:
-        """2035 unless the user has every right that these MQOPEN options need."""
+        """Raise 2035 unless the user has every right that these MQOPEN options need."""
         if self.records:
             for option, right in _RIGHTS_OF_OPEN:
                 if options & option:
                     self.check(user, "QUEUE", name, right)
 
     def rights(self, user: str, kind: str, name: str) -> frozenset[str]:
-        """What the user may do with an object: the record with the most specific profile counts."""
+        """Returns what the user may do with an object: the record with the most specific profile counts."""
         if not self.records or user in self._administrators:
             return RIGHTS
         own = [(of, profile) for of, profile, one in self.records if one == user]
@@ -148,7 +149,7 @@ class Authority:
         return RIGHTS - _ADMINISTERING
 
     def set_record(self, kind: str, profile: str, user: str, add: Iterable[str], remove: Iterable[str]) -> None:
-        """SET AUTHREC."""
+        """SET AUTHREC: add rights to a record and remove others."""
         key = (kind, profile, user)
         rights = (self.records.get(key, frozenset()) | expanded(add)) - expanded(remove)
         self.records[key] = rights
@@ -156,14 +157,14 @@ class Authority:
         self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): record}))
 
     def delete_record(self, kind: str, profile: str, user: str) -> None:
-        """DELETE AUTHREC."""
+        """DELETE AUTHREC. Raises 2085 if there is no such record."""
         key = (kind, profile, user)
         if key not in self.records:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no authority record of {user!r} for {kind} {profile!r}")
         self._remove([key])
 
     def forget(self, kind: str, name: str) -> None:
-        """An object has been deleted: so are the records of its name, but not those of generic profiles."""
+        """Delete the records of a deleted object's name, but not those of generic profiles."""
         gone = [key for key in self.records if key[:2] == (kind, name)]
         if gone:
             self._remove(gone)
@@ -175,7 +176,7 @@ class Authority:
 
 
 def _process_user() -> str:
-    """The user of this process, named as the MQI socket names the user of a program."""
+    """Returns the user of this process, named as the MQI socket names the user of a program."""
     uid = os.geteuid()
     try:
         return pwd.getpwuid(uid).pw_name
@@ -184,7 +185,7 @@ def _process_user() -> str:
 
 
 def expanded(rights: Iterable[str]) -> frozenset[str]:
-    """Single rights, with ALL, ALLADM, ALLMQI and NONE expanded."""
+    """Returns single rights, with ALL, ALLADM, ALLMQI and NONE expanded."""
     found: frozenset[str] = frozenset()
     for right in rights:
         found |= GROUPS_OF_RIGHTS.get(right) or frozenset({right} & RIGHTS)
@@ -192,7 +193,8 @@ def expanded(rights: Iterable[str]) -> frozenset[str]:
 
 
 def _covers(profile: str, name: str) -> bool:
-    """Whether a profile covers a name: `**` stands for any levels, `*` for one, `?` for a character."""
+    """Whether a profile covers a name: `**` stands for any number of levels, `*` for one level, `?` for one
+    character."""
     if profile == name or profile in {"**", "*"}:
         return True
     if profile.endswith(".**"):

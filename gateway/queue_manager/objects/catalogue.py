@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, HEXADECIMAL, QUEUE_KINDS, TABLES, Attribute, Value
 
 NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
-"""Names of objects: 1 to 48 of these characters, case matters."""
+"""Valid names of objects: 1 to 48 of these characters; case matters."""
 
 NAMED_FREELY = frozenset({"SUB"})
-"""Subscriptions have names of any characters, up to 10,240 long."""
+"""Types with names of any characters, up to 10,240 long: subscriptions."""
 
 VERSION, COMMAND_LEVEL = "09040000", 940
 """The version of IBM MQ that the queue manager states."""
@@ -31,7 +31,7 @@ class Definition:
     name: str
     attributes: dict[str, Value]
     created: str = ""
-    """`YYYY-MM-DD HH.MM.SS`, as CRDATE and CRTIME show it."""
+    """When the object was defined: `YYYY-MM-DD HH.MM.SS`, as CRDATE and CRTIME show it."""
     altered: str = ""
     dynamic: int = 0
     """MQQDT_*: 0 or 1 predefined, 2 permanent dynamic, 3 temporary dynamic (never on disk)."""
@@ -39,26 +39,26 @@ class Definition:
     """What is kept with the object without being an attribute of MQSC (a subscription's identifier)."""
 
     def number(self, keyword: str) -> int:
-        """An integer attribute."""
+        """Returns an integer attribute."""
         value = self.attributes[keyword]
         return value if isinstance(value, int) else 0
 
     def text(self, keyword: str) -> str:
-        """A character attribute."""
+        """Returns a character attribute."""
         return str(self.attributes[keyword])
 
     def begin_expiry(self, now: float) -> None:
-        """The EXPIRY of a subscription (tenths of a second) counts from now on."""
+        """Let the EXPIRY of a subscription (tenths of a second) count from `now` on."""
         self.extra = {word: value for word, value in self.extra.items() if word != "EXPIRES"}
         if self.number("EXPIRY") > 0:
             self.extra["EXPIRES"] = int(now + self.number("EXPIRY") / 10)
 
     def names(self) -> list[str]:
-        """The names in a namelist."""
+        """Returns the names in a namelist."""
         return [name for name in self.text("NAMES").split(",") if name]
 
     def encode(self) -> bytes:
-        """The state message: only what differs from the type's defaults."""
+        """Returns the state record: only what differs from the defaults of the type."""
         table = BY_KEYWORD[self.kind]
         changed = {word: value for word, value in self.attributes.items() if value != table[word].default}
         record = [self.kind, self.name, changed, self.created, self.altered, self.dynamic, self.extra]
@@ -66,8 +66,8 @@ class Definition:
 
 
 def decode_definition(data: bytes) -> Definition:
-    """Read what `encode` wrote. Unknown attributes are dropped, missing ones have their defaults, and so have
-    hexadecimal digits that are none: an earlier version took any text."""
+    """Read what `encode` wrote. Unknown attributes are dropped, and missing ones get their defaults. So do invalid
+    hexadecimal digits: an earlier version accepted any text."""
     kind, name, changed, created, altered, dynamic, extra = json.loads(data)
     known = {
         word: value
@@ -78,7 +78,7 @@ def decode_definition(data: bytes) -> Definition:
 
 
 def defaults(kind: str) -> dict[str, Value]:
-    """Every attribute of this type with its default."""
+    """Returns every attribute of this type with its default."""
     return {attribute.keyword: attribute.default for attribute in TABLES[kind]}
 
 
@@ -88,40 +88,40 @@ def valid_name(kind: str, name: str) -> bool:
 
 
 def family(kind: str) -> str:
-    """The name space of a type: all types of queue share one, every other type has its own."""
+    """Returns the name space of a type: all types of queue share one, every other type has its own."""
     return "QUEUE" if kind in QUEUE_KINDS else kind
 
 
 class Catalogue:
-    """All definitions."""
+    """Holds all definitions."""
 
     queue_manager: Definition
     """The queue manager's own attributes; there are none until it has been defined."""
 
     def __init__(self) -> None:
         self._objects: defaultdict[str, dict[str, Definition]] = defaultdict(dict)
-        """By name space and name: programs make thousands of subscriptions and dynamic queues."""
+        """Definitions by name space and name: programs make thousands of subscriptions and dynamic queues."""
         self._changes = Counter[str]()
         self.version = 0
         """Incremented with every change; caches of resolved names compare it."""
 
     def get(self, kind: str, name: str) -> Definition | None:
-        """The object of this type; for a queue of any type ask for `QUEUE`."""
+        """Returns the object of this type, or None; for a queue of any type ask for `QUEUE`."""
         return self._objects[family(kind)].get(name)
 
     def changes(self, kind: str) -> int:
-        """How often objects in the name space of this type have changed."""
+        """Returns how often objects in the name space of this type have changed."""
         return self._changes[family(kind)]
 
     def add(self, definition: Definition) -> None:
-        """Define or replace."""
+        """Define or replace an object."""
         self._objects[family(definition.kind)][definition.name] = definition
         if definition.kind == "QMGR":
             self.queue_manager = definition
         self._changed(definition)
 
     def remove(self, definition: Definition) -> None:
-        """Delete."""
+        """Delete an object."""
         self._objects[family(definition.kind)].pop(definition.name, None)
         self._changed(definition)
 
@@ -130,22 +130,22 @@ class Catalogue:
         self.version += 1
 
     def matching(self, kinds: Iterable[str], pattern: str = "*") -> Iterator[Definition]:
-        """Objects of these types by a generic name (`ABC*`), in the order of their names."""
+        """Yields the objects of these types that match a generic name (`ABC*`), in the order of their names."""
         wanted = set(kinds)
         for objects in [self._objects[one] for one in sorted(set(map(family, wanted)))]:
             for name in sorted(objects) if pattern.endswith("*") else [pattern]:
-                definition = objects.get(name)  # whoever asks may take time
+                definition = objects.get(name)  # may be gone: the caller may take its time
                 if definition is not None and definition.kind in wanted and matches(pattern, name):
                     yield definition
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name fits a generic name: a `*` at its end stands for anything."""
+    """Whether a name matches a generic name: a `*` at its end stands for anything."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def is_hexadecimal(text: str) -> bool:
-    """Whether a text is hexadecimal digits, two for each byte."""
+    """Whether a text consists of hexadecimal digits, two for each byte."""
     try:
         bytes.fromhex(text)
     except ValueError:
@@ -154,7 +154,7 @@ def is_hexadecimal(text: str) -> bool:
 
 
 def checked(attribute: Attribute, value: Value) -> Value | None:
-    """The value if the attribute takes it, else None."""
+    """Returns the value if the attribute takes it, otherwise None."""
     if attribute.keyword in HEXADECIMAL and not is_hexadecimal(str(value)):
         return None
     if attribute.is_text:

@@ -1,4 +1,4 @@
-"""Keeps the channel authentication records, and decides by them about programs that name a channel."""
+"""Keeps the channel authentication records, and decides by them which programs that name a channel may connect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.queue_manager.store.unit import StoreUnit
 
 STATE = b"channel-authentication"
 LOCAL_ADDRESS = "127.0.0.1"
-"""Where programs come from: through a socket of this machine, whatever they say of it."""
+"""Where programs come from: through a socket of this machine, whatever they say about it."""
 REFUSALS = {
     "exists": (3337, "AMQ8882E: A matching channel authentication record already exists."),
     "absent": (3338, "AMQ8884E: Channel authentication record not found."),
@@ -33,7 +33,7 @@ _ENABLED = 1
 
 
 class ChannelAuthority:
-    """The records of a queue manager. Called with its lock held."""
+    """The records of a queue manager. Its methods are called with the queue manager's lock held."""
 
     def __init__(self, core: Core, authority: Authority) -> None:
         self._core = core
@@ -45,7 +45,7 @@ class ChannelAuthority:
 
     @property
     def enabled(self) -> bool:
-        """CHLAUTH of the queue manager."""
+        """Whether CHLAUTH of the queue manager is ENABLED."""
         return self._core.catalogue.queue_manager.number("CHLAUTH") == _ENABLED
 
     def set(self, action: str, given: ChannelRecord) -> None:
@@ -59,7 +59,7 @@ class ChannelAuthority:
     # Connecting
 
     def connect(self, channel: str, user: str, password: str | None) -> str:
-        """The user as whom a program runs that connects through a channel; 2035 when it is refused."""
+        """Returns the user that a program which connects through a channel runs as. Raises 2035 if it is refused."""
         program = Program(channel, LOCAL_ADDRESS, user)
         if not self.enabled:
             admitted = self._authority.admit(user, password, through=True)
@@ -85,11 +85,11 @@ class ChannelAuthority:
             raise refused(f"address {program.address} is blocked", listed)
 
     def _required(self, check: str, user: str) -> bool:
-        """Whether a record wants a password, where passwords are checked at all."""
+        """Whether a record requires a password; only where passwords are checked at all."""
         return check == "REQUIRED" or (check == "REQDADM" and self._authority.administers(user))
 
     def _channels_own(self, channel: str, user: str, password: str | None) -> str:
-        """MCAUSER of the channel, for those who have proved nothing of themselves."""
+        """Returns MCAUSER of the channel if it has one and the program has not proved who it is; otherwise `user`."""
         definition = self._core.catalogue.get("CHANNEL", channel)
         own = "" if definition is None else definition.text("MCAUSER")
         return own if own and password is None else user
@@ -98,8 +98,8 @@ class ChannelAuthority:
         return blocks(listed, user, privileged=self._authority.is_privileged(user))
 
     def checked(self, program: Program) -> list[ChannelRecord]:
-        """DISPLAY CHLAUTH MATCH(RUNCHECK): the record that would decide about a program: that which refuses it, else
-        that which maps it."""
+        """For DISPLAY CHLAUTH MATCH(RUNCHECK): returns the record that would decide about a program: the one that
+        refuses it, otherwise the one that maps it."""
         listed = blocked_address(self.records, program.address)
         if listed is not None and not listed.warn:
             return [listed]
@@ -114,7 +114,7 @@ class ChannelAuthority:
 
 
 def refused(what: str, record: ChannelRecord) -> MQError:
-    """2035, with the record that says so."""
+    """Returns 2035, naming the record that refuses."""
     text = f"{what} by the record CHLAUTH('{record.channel}') TYPE({record.type})"
     return MQError(mq.MQRC_NOT_AUTHORIZED, text)
 

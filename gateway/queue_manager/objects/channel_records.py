@@ -1,7 +1,7 @@
-"""Channel authentication records: which programs that name a channel may connect, as whom, and whether they have to
-give a password. Pure: records, and which of them counts.
+"""Channel authentication records: which programs that name a channel may connect, as which user, and whether they have
+to give a password. Pure: the records, and which of them counts.
 
-Of several records that fit, the one that is most specific about the channel counts; among those the one that is most
+Of several records that match, the one that is most specific about the channel counts; among those the one that is most
 specific about the certificate, then about its issuer, the user or queue manager, and the address.
 """
 
@@ -22,7 +22,7 @@ _ATTRIBUTE = re.compile(r"\s*([A-Za-z]+)\s*=\s*(?:\"([^\"]*)\"|([^,;]*))\s*(?:[,
 
 
 class ChannelRecord(NamedTuple):
-    """One record. Empty: it says nothing of that."""
+    """One record. An empty field says nothing."""
 
     channel: str
     type: str
@@ -33,10 +33,10 @@ class ChannelRecord(NamedTuple):
     partner: str = ""
     user_source: str = "MAP"
     user: str = ""
-    """MCAUSER: who the program is, with the source MAP."""
+    """MCAUSER: with the source MAP, the user that the program runs as."""
     check: str = "ASQMGR"
     warn: bool = False
-    """Whether what would be refused is let in all the same."""
+    """Whether a program that would be refused is let in all the same."""
     users: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     description: str = ""
@@ -45,12 +45,12 @@ class ChannelRecord(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from others."""
+        """Returns the fields that distinguish a record from others."""
         return self.channel, self.type, self.address, self.client_user, self.ssl_peer, self.ssl_issuer, self.partner
 
 
 class Program(NamedTuple):
-    """What is known of a program that connects through a channel."""
+    """What is known about a program that connects through a channel."""
 
     channel: str
     address: str
@@ -61,25 +61,25 @@ class Program(NamedTuple):
 
 
 def mapping(records: Iterable[ChannelRecord], program: Program) -> ChannelRecord | None:
-    """The record that says who a program is."""
+    """Returns the record that says which user a program runs as, if there is one."""
     fitting = (one for one in records if one.type in MAPS and _fits(one, program))
     return max(fitting, key=_specific, default=None)
 
 
 def blocked_users(records: Iterable[ChannelRecord], channel: str) -> ChannelRecord | None:
-    """The list of users that holds for a channel: that of the most specific name alone."""
+    """Returns the list of users that holds for a channel: only the one whose channel name is most specific."""
     fitting = (one for one in records if one.type == "BLOCKUSER" and is_like(one.channel, channel))
     return max(fitting, key=lambda one: _of_name(one.channel), default=None)
 
 
 def blocked_address(records: Iterable[ChannelRecord], address: str) -> ChannelRecord | None:
-    """A record that keeps an address out of all channels."""
+    """Returns a record that keeps an address out of all channels, if there is one."""
     lists = (one for one in records if one.type == "BLOCKADDR")
     return next((one for one in lists if any(is_address_like(each, address) for each in one.addresses)), None)
 
 
 def blocks(record: ChannelRecord | None, user: str, *, privileged: bool) -> bool:
-    """Whether a list of users has this one in it."""
+    """Whether a list of users contains this user."""
     return record is not None and (user in record.users or (privileged and ADMINISTRATORS in record.users))
 
 
@@ -113,13 +113,13 @@ def _of_address(pattern: str) -> tuple[bool, bool, int]:
 
 
 def is_like(pattern: str, name: str) -> bool:
-    """Whether a name is as a pattern, in which `*` stands for any characters, has it."""
+    """Whether a name matches a pattern in which `*` stands for any characters."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
 def is_address_like(pattern: str, address: str) -> bool:
-    """Whether an address is as a pattern has it: parts are numbers, ranges (`1-5`) or `*`, which at the end stands for
-    all that follow."""
+    """Whether an address matches a pattern, whose parts are numbers, ranges (`1-5`) or `*`; a `*` at the end stands for
+    all parts that follow."""
     if pattern in {"*", address}:
         return True
     separator = ":" if ":" in address else "."
@@ -146,7 +146,7 @@ def _is_part(pattern: str, part: str, base: int) -> bool:
 
 
 def is_address_pattern(pattern: str) -> bool:
-    """Whether it can be one."""
+    """Whether a text can be a pattern of addresses."""
     if pattern == "*":
         return True
     separator = ":" if ":" in pattern else "."
@@ -169,7 +169,7 @@ def _is_pattern_part(part: str, base: int, most: int) -> bool:
 
 
 def _is_peer_like(pattern: str, name: str) -> bool:
-    """Whether a distinguished name has every attribute of a pattern, by values in which a `*` at the end stands for
+    """Whether a distinguished name has every attribute of a pattern; a `*` at the end of a value stands for
     anything."""
     given: dict[str, list[str]] = {}
     for word, value in _attributes(name):
@@ -186,7 +186,7 @@ def _attributes(name: str) -> list[tuple[str, str]]:
 def changed(
     records: Sequence[ChannelRecord], action: str, given: ChannelRecord, refused: Callable[[str], Exception]
 ) -> list[ChannelRecord]:
-    """The records after a SET CHLAUTH. `refused`: the exception for `exists` or `absent`."""
+    """Returns the records after a SET CHLAUTH. `refused` makes the exception for `exists` or `absent`."""
     old = next((one for one in records if one.key == given.key), None)
     others = [one for one in records if one is not old]
     if action == "REMOVEALL":
@@ -209,7 +209,8 @@ def changed(
 
 
 def _without(old: ChannelRecord, given: ChannelRecord) -> list[ChannelRecord]:
-    """A list without those that are given; nothing is left of a record that maps, and of a list that is empty."""
+    """Returns what is left of a record when the given users and addresses are removed: nothing of one that maps, or
+    whose lists are empty now."""
     if old.type in MAPS:
         return []
     users = tuple(one for one in old.users if one not in given.users)

@@ -1,4 +1,4 @@
-"""Empties a queue in bounded steps. The messages are not read, and their tokens are asked for step by step: all those
+"""Empties a queue in bounded steps. The messages are not read, and their tokens are asked for step by step: the tokens
 of a queue with millions of messages took more memory than the process may have."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ CLEARED_AT_ONCE = 10_000
 
 
 def pieces(core: Core, queue: str) -> Iterator[list[int]]:
-    """The tokens of the messages that are on a queue now. It may change between two pieces, by what is done with them
-    and by others: what comes meanwhile is in none."""
+    """Yields, in pieces, the tokens of the messages that are on a queue now. The queue may change between two pieces,
+    by what the caller does with them and by others; messages that come meanwhile are in no piece."""
     end, after = core.store.next_number, None
     while some := core.store.tokens_after(queue, b"", after, CLEARED_AT_ONCE):
         old = [token for token in some if token & NUMBER_MASK < end]

@@ -1,4 +1,4 @@
-"""Dynamic queues: made from models, by MQOPEN or for managed subscriptions; deleted with what is on them."""
+"""Dynamic queues: made from models, by MQOPEN or for managed subscriptions, and deleted with the messages on them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 PREFIX_LENGTH = 33
-"""Characters that a dynamic queue's name may have before the `*`."""
+"""Characters that the name of a dynamic queue may have before the `*`."""
 DISCARDED_AT_ONCE = 1000
 
 
 MADE_BY = "MADE_BY"
-"""Of a dynamic queue: the user whose MQOPEN made it, and who may delete it."""
+"""Key under which a dynamic queue keeps the user whose MQOPEN made it, and who may delete it."""
 
 
 def make_dynamic(core: Core, model: Definition, pattern: str, user: str = "") -> Definition:
-    """Make a queue of this user's from a model. Its name is the pattern, with a unique ending in place of a `*`."""
+    """Make a queue that belongs to this user from a model. Its name is the pattern, with a unique ending in place of a
+    `*`."""
     name = _dynamic_name(core, pattern)
     dynamic = 3 if model.number("DEFTYPE") == mq.MQQDT_TEMPORARY_DYNAMIC else 2
     known = {attribute.keyword for attribute in LOCAL}
@@ -46,9 +47,9 @@ def _dynamic_name(core: Core, pattern: str) -> str:
         unique = core.new_identifier()[16:]
         prefix = f"{prefix}{int.from_bytes(unique, 'big') & ((1 << 60) - 1):015X}"
     if not NAME.match(prefix):
-        raise MQError(mq.MQRC_DYNAMIC_Q_NAME_ERROR, f"{pattern!r} makes no queue name")
+        raise MQError(mq.MQRC_DYNAMIC_Q_NAME_ERROR, f"{pattern!r} does not make a valid queue name")
     if core.catalogue.get("QUEUE", prefix) is not None:
-        raise MQError(mq.MQRC_OBJECT_ALREADY_EXISTS, f"queue {prefix!r} is there already")
+        raise MQError(mq.MQRC_OBJECT_ALREADY_EXISTS, f"queue {prefix!r} exists already")
     return prefix
 
 
@@ -63,7 +64,7 @@ def delete_dynamic(core: Core, queue: LocalQueue) -> None:
 
 
 def _discard_left(core: Core, name: str) -> None:
-    """Messages that were being committed when their queue was deleted go with it."""
+    """Delete messages that were still being committed when their queue was deleted."""
     with core.entered(), suppress(MQError):  # the store cannot be written
         tokens = () if name in core.queues or core.closed else core.store.tokens(name, b"")
         if tokens:

@@ -17,13 +17,13 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 EVERY = 30.0
 """Seconds between searches."""
 AT_ONCE, AT_ONCE_BYTES, AT_ONCE_SECONDS = 2000, 4 << 20, 0.01
-"""Messages examined in one step, about how many bytes of them are read, and about how long that may take, so that the
-reactor is not held up: where messages lie far from each other, as those of sessions do, much is read for each.
-"""
+"""The limits of one step, so that the reactor is not held up: messages examined, about how many bytes of them are read,
+and about how long that may take. Where messages lie far from each other, as those of sessions do, much is read for
+each."""
 
 
 class Expirer:
-    """Searches the queues on which messages with an expiry were put; after a restart every queue with messages."""
+    """Searches the queues on which messages with an expiry were put, and after a restart every queue with messages."""
 
     def __init__(self, core: Core, placer: Placer, topics: Topics) -> None:
         self._core = core
@@ -51,7 +51,7 @@ class Expirer:
         self._timer = core.scheduler.later(0.05 if more else EVERY, self._search)
 
     def _step(self, name: str, now: int) -> bool:
-        """One step through one queue; True if there is more to search."""
+        """Do one step through one queue; returns True if there is more to search."""
         core = self._core
         messages, whole = self._next_messages(name) if name in core.queues else ([], True)
         if self._after is None:
@@ -69,8 +69,8 @@ class Expirer:
         return not whole or any(earliest <= now for earliest in core.expiring.values())
 
     def _next_messages(self, name: str) -> tuple[list[Message], bool]:
-        """The messages that are looked at next, and whether they are the last: as many at a time as those before them
-        say that there is room and time for."""
+        """Returns the messages that are examined next, and whether they are the last. How many are read at a time
+        follows from the size of those before them and from the time these took."""
         found, size, after = list[Message](), 0, self._after
         monotonic = self._core.scheduler.monotonic
         begun, spent = monotonic(), 0.0
@@ -88,7 +88,8 @@ class Expirer:
         return found, False
 
     def _readable(self, name: str, some: int, after: int | None) -> list[Message]:
-        """Of one that cannot be read nobody knows when it expires: it stays."""
+        """Returns the next messages. It is not known when one that cannot be read expires, so it is returned without an
+        expiry and stays."""
         core = self._core
         try:
             return core.store.fetch(name, b"", some, after)
@@ -97,7 +98,8 @@ class Expirer:
             return [core.damage.read(name, b"", token) or Message(token, b"", b"", 0, 0, 0) for token in tokens]
 
     def _in_units_of_work(self, name: str) -> Iterator[int]:
-        """When messages expire that are in units of work, and may be backed out; 0 for all that are not looked at."""
+        """Yields when messages in units of work expire, which may be backed out; 0 stands for all that are not
+        examined."""
         queue, size = self._core.queues.get(name), 0
         locked = () if queue is None else tuple(queue.locked)
         for count, token in enumerate(locked):
@@ -111,8 +113,8 @@ class Expirer:
                     yield message.expiry
 
     def _end_subscriptions(self) -> None:
-        """Delete subscriptions whose SubExpiry has passed, with their managed queues, and what is retained and has
-        expired."""
+        """Delete subscriptions whose SubExpiry has passed, with their managed queues, and retained publications that
+        have expired."""
         core = self._core
         try:
             if retained := self._topics.retained_and_expired():
@@ -125,7 +127,7 @@ class Expirer:
             return
 
     def discard(self, name: str, key: bytes, expired: list[Message]) -> None:
-        """Remove expired messages and report those that ask for it."""
+        """Remove expired messages, and report those that ask for it."""
         unit = StoreUnit(takes=[LaneTakes(name, key, [one.token for one in expired])])
         for one in expired:
             if descriptor.integer(one.head, "report") & mq.MQRO_EXPIRATION:

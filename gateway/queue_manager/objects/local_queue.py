@@ -21,27 +21,27 @@ class Waiter(Protocol):
     """A get that waits on a queue."""
 
     any_message: bool
-    """The get takes any message: if it finds none, no later get will."""
+    """The get takes any message: if it finds none, no later get will find one."""
     correl_id: bytes | None
-    """The get takes messages with this CorrelId only."""
+    """The get takes only messages with this CorrelId."""
     ended: bool
     number: int
-    """Its place in the order."""
+    """Its place in the order of waiting gets."""
 
     def attempt(self) -> bool:
-        """Try to get a message; True when the get has been answered."""
+        """Try to get a message; returns True when the get has been answered."""
 
     def offer(self, head: bytes, body: bytes, /) -> Callable[[bool], None] | None:
-        """Have the get take a message that is about to be put, if it would take it off the queue at once. Then it waits
-        no more; the answer tells it whether the message was put."""
+        """Offer a message that is about to be put. If the get would take it off the queue at once, it does so and no
+        longer waits; the function returned tells it whether the message was put. Otherwise returns None."""
 
 
 _NUMBER = attrgetter("number")
 
 
 class Waiters:
-    """The gets that wait on a queue, in order. Those that wait for a CorrelId are found by it: of a hundred programs
-    that wait for their replies on one queue, a reply concerns one."""
+    """The gets that wait on a queue, in order. Those that wait for a CorrelId are found by it: if a hundred programs
+    wait for their replies on one queue, a reply concerns only one of them."""
 
     __slots__ = ("_by_correl_id", "_number", "_others", "count")
 
@@ -52,7 +52,7 @@ class Waiters:
         self._by_correl_id: dict[bytes, dict[int, Waiter]] = {}
 
     def add(self, waiter: Waiter) -> None:
-        """The last in the order."""
+        """Add a get as the last in the order."""
         waiter.number = self._number = self._number + 1
         self.count += 1
         if waiter.correl_id is None:
@@ -61,7 +61,7 @@ class Waiters:
             self._by_correl_id.setdefault(waiter.correl_id, {})[waiter.number] = waiter
 
     def concerned(self, correl_ids: Collection[bytes] | None) -> list[Waiter]:
-        """Those whom messages with these CorrelIds concern (None: any message), in order."""
+        """Returns the gets that messages with these CorrelIds (None: any message) concern, in order."""
         found = list(self._others.values())
         if not self._by_correl_id:
             return found
@@ -71,7 +71,7 @@ class Waiters:
         return sorted(found, key=_NUMBER)
 
     def first(self, correl_id: bytes) -> Waiter | None:
-        """The first of those that a message with this CorrelId concerns."""
+        """Returns the first get that a message with this CorrelId concerns."""
         other = next(iter(self._others.values())) if self._others else None
         alike = self._by_correl_id.get(correl_id)
         if alike is None:
@@ -80,7 +80,7 @@ class Waiters:
         return found if other is None or found.number < other.number else other
 
     def remove(self, waiter: Waiter) -> None:
-        """The get has been answered or given up."""
+        """Remove a get that has been answered or given up."""
         if waiter.correl_id is None:
             self.count -= self._others.pop(waiter.number, None) is not None
             return
@@ -92,7 +92,7 @@ class Waiters:
 
 @dataclass(slots=True, eq=False)
 class LocalQueue:
-    """One queue. Attributes are copied out of the definition because every message reads them."""
+    """The running state of one queue. Attributes are copied out of the definition because every message needs them."""
 
     definition: Definition
     name: str = ""
@@ -106,11 +106,11 @@ class LocalQueue:
     transmission: bool = False
     property_control: int = 0
     triggers: bool = False
-    """TRIGGER, and a TRIGTYPE."""
+    """Whether the queue has TRIGGER and a TRIGTYPE."""
     whole_groups: bool = False
     """Consumers get the messages of a group only when the group is complete."""
     stream: str = ""
-    """STREAMQ: what is put here is put there too."""
+    """STREAMQ: the queue to which each message put here is also put."""
     temporary: bool = False
     """A temporary dynamic queue: it takes no persistent messages, and its definition is not durable."""
     uncommitted_puts: int = 0
@@ -118,36 +118,36 @@ class LocalQueue:
     """Messages got in open units of work or fetched through the batch port, with their owners."""
     waiters: Waiters = field(default_factory=Waiters)
     served: Callable[[], None] | None = None
-    """Of the command queue: runs the commands on it. Called without the lock when messages may have arrived."""
+    """For the command queue: runs the commands on it. Called without the lock when messages may have arrived."""
     consumers: list[Callable[[], None]] = field(default_factory=list)
     announced: bool = False
-    """A call of the consumers is scheduled."""
+    """Whether a call of the consumers is scheduled."""
     marked: dict[int, float] = field(default_factory=dict)
     """Messages marked with MQGMO_MARK_BROWSE_CO_OP, and until when (monotonic seconds)."""
     handle_marks: dict[int, set[Hashable]] = field(default_factory=dict)
     """Messages marked with MQGMO_MARK_BROWSE_HANDLE, and by which handles."""
     marks_timed: bool = False
-    """Gets that wait will be tried again when the first of these marks ends."""
+    """Whether waiting gets will be tried again when the first of these marks ends."""
     cooperating: int = 0
-    """Handles that browse together: these marks are theirs."""
+    """The number of handles that browse together and share these marks."""
     inputs: int = 0
     outputs: int = 0
     browsers: int = 0
     exclusive: bool = False
     emptied: bool = False
-    """A command is removing its messages step by step: until it has, programs cannot open the queue."""
+    """Whether a command is removing the messages step by step; until it has, programs cannot open the queue."""
     ending: bool = False
-    """The queue's subscription has ended: it is deleted when its last handle is closed."""
+    """Whether the queue's subscription has ended; the queue is then deleted when its last handle is closed."""
     deleted: bool = False
     left: Callable[[], None] | None = None
-    """Of a dynamic queue that was deleted: removes what was being committed for it meanwhile."""
+    """For a dynamic queue that was deleted: removes what was still being committed for it."""
     last_put: float = 0.0
     last_get: float = 0.0
     high_depth: int = 0
     puts: int = 0
     gets: int = 0
     since: float = 0.0
-    """Since when the counts of RESET QSTATS run."""
+    """The time from which RESET QSTATS counts."""
 
     def __post_init__(self) -> None:
         self.refresh(self.definition)
@@ -184,7 +184,7 @@ class LocalQueue:
         self.unmark(tokens)
 
     def unmark(self, tokens: Sequence[int]) -> None:
-        """Forget the marks of messages that have been got: they have none, either, when they are backed out."""
+        """Forget the marks of messages that have been got; they are not restored if the get is backed out."""
         if self.marked or self.handle_marks:
             for token in tokens:
                 self.marked.pop(token, None)

@@ -1,4 +1,4 @@
-"""Queue name resolution: from the names in an object descriptor to the queue or topic messages are put to. Pure.
+"""Queue name resolution: from the names in an object descriptor to the queue or topic that messages are put to. Pure.
 
 Section 7, Names, of the MQI reference: aliases, remote queues, queue-manager aliases, reply-to aliases, transmission
 queues.
@@ -21,8 +21,8 @@ class Target:
     """What a name resolves to."""
 
     chain: tuple[Definition, ...]
-    """The definitions from the name to the queue. The first gives default priority and persistence; each may inhibit
-    puts and gets."""
+    """The definitions from the name to the queue. The first gives the default priority and persistence; each may
+    inhibit puts and gets."""
     queue: LocalQueue | None = None
     """The local queue, or the transmission queue."""
     topic: str = ""
@@ -31,7 +31,7 @@ class Target:
     remote_queue_manager: str = ""
     """The names for MQXQH; empty for a local queue."""
     version: int = -1
-    """Of the catalogue when the definitions were last compared with it."""
+    """The version of the catalogue when the definitions were last compared with it."""
 
     @property
     def remote(self) -> bool:
@@ -39,14 +39,14 @@ class Target:
         return bool(self.remote_queue_manager)
 
     def resolved(self, here: str, *, local: bool) -> tuple[str, str]:
-        """ResolvedQName and ResolvedQMgrName: those of the destination, or (`local`: MQOO_RESOLVE_LOCAL_Q,
+        """Returns ResolvedQName and ResolvedQMgrName: those of the destination, or (`local`: MQOO_RESOLVE_LOCAL_Q,
         MQPMO_RESOLVE_LOCAL_Q) of the queue of this queue manager that leads to it."""
         if self.remote and not local:
             return self.remote_queue, self.remote_queue_manager
         return "" if self.queue is None else self.queue.name, here
 
     def check_put(self) -> None:
-        """2051 when a definition of the chain has PUT(DISABLED)."""
+        """Raise 2051 if a definition of the chain has PUT(DISABLED)."""
         for definition in self.chain:
             if definition.attributes.get("PUT") == 1:
                 raise MQError(
@@ -54,7 +54,7 @@ class Target:
                 )
 
     def check_get(self) -> None:
-        """2016 when a definition of the chain has GET(DISABLED)."""
+        """Raise 2016 if a definition of the chain has GET(DISABLED)."""
         for definition in self.chain:
             if definition.attributes.get("GET") == 1:
                 raise MQError(
@@ -63,7 +63,8 @@ class Target:
 
 
 def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
-    """Resolve a queue's names, or raise the reason code of MQOPEN. The caller makes the dynamic queue of a model."""
+    """Resolve the names of a queue, or raise the reason code of MQOPEN. The caller makes the dynamic queue of a
+    model."""
     if queue_manager in {"", core.name}:
         return _local(core, name)
     definition = core.catalogue.get("QUEUE", queue_manager)
@@ -81,7 +82,7 @@ def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
 def _through_alias(core: Core, name: str, alias: Definition) -> Target:
     other = alias.text("RQMNAME")
     if alias.text("RNAME"):
-        text = f"{alias.name!r} is a remote queue and no alias of a queue manager, which has a blank RNAME"
+        text = f"{alias.name!r} is a remote queue, not a queue manager alias, which has a blank RNAME"
         raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, text)
     if other == core.name:
         return _local(core, name)
@@ -89,11 +90,12 @@ def _through_alias(core: Core, name: str, alias: Definition) -> Target:
 
 
 def unresolved(core: Core, names: AbstractSet[str], most: int) -> tuple[dict[str, str], int]:
-    """Names of queues that cannot be resolved: what helps with the first of them, and how many more there are."""
+    """Returns the names of queues that cannot be resolved, the first `most` with what helps, and how many more there
+    are."""
     found, more = dict[str, str](), 0
     for name in sorted(names - core.queues.keys()):
         if len(found) == most and core.catalogue.get("QUEUE", name) is None:
-            more += 1  # as thousands may be where there are rules before there are queues
+            more += 1  # there may be thousands where there are rules before there are queues
             continue
         try:
             resolve(core, name)
@@ -139,9 +141,7 @@ def _end(core: Core, definition: Definition, chain: tuple[Definition, ...]) -> T
         return Target(chain)
     name, other = definition.text("RNAME"), definition.text("RQMNAME")
     if not name:
-        raise MQError(
-            mq.MQRC_REMOTE_Q_NAME_ERROR, f"{definition.name!r} is an alias of a queue manager, not of a queue"
-        )
+        raise MQError(mq.MQRC_REMOTE_Q_NAME_ERROR, f"{definition.name!r} is a queue manager alias, not a queue")
     if other in {"", core.name}:  # whatever its XMITQ
         text = f"{definition.name!r} leads to this queue manager: DEFINE QALIAS('{definition.name}') TARGET('{name}')"
         raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, f"{text} does that")
@@ -176,12 +176,13 @@ def _checked_transmission(core: Core, name: str, unknown: int, wrong_type: int, 
     if definition.kind != "QLOCAL":
         raise MQError(wrong_type, f"transmission queue {name!r} is a {definition.kind}, not a local queue")
     if definition.number("USAGE") != mq.MQUS_TRANSMISSION:
-        raise MQError(wrong_usage, f"{name!r} is no transmission queue: ALTER QLOCAL('{name}') USAGE(XMITQ)")
+        raise MQError(wrong_usage, f"{name!r} is not a transmission queue: ALTER QLOCAL('{name}') USAGE(XMITQ)")
     return core.queues[name]
 
 
 def reply_to(core: Core, queue: str, queue_manager: str) -> tuple[str, str]:
-    """ReplyToQ and ReplyToQMgr as they are put: a reply-to alias replaces both, otherwise ReplyToQMgr is filled in."""
+    """Returns ReplyToQ and ReplyToQMgr as they are put: a reply-to alias replaces both; otherwise ReplyToQMgr is filled
+    in."""
     if not queue or queue_manager:
         return queue, queue_manager
     definition = core.catalogue.get("QUEUE", queue)
@@ -194,7 +195,8 @@ _RESOLVING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
 
 
 def refreshed(core: Core, target: Target) -> Target:
-    """The target with the current definitions; 2041 when the names resolve differently than when it was opened."""
+    """Returns the target with the current definitions. Raises 2041 if the names now resolve differently than when it
+    was opened."""
     version = core.catalogue.version
     if target.version == version:
         return target

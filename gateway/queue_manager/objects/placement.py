@@ -1,4 +1,4 @@
-"""Places complete messages: on a local queue, with an MQXQH on a transmission queue, on the queues of a topic's
+"""Places complete messages: on a local queue, with an MQXQH on a transmission queue, or on the queues of a topic's
 subscriptions. Makes reports and dead letters.
 
 Messages are added to a unit of the store, which the caller commits.
@@ -24,33 +24,34 @@ from gateway.queue_manager.store.rows import extent
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
-"""(topic object, topic string, descriptor, data, options, unit) to the number of subscriptions reached."""
+"""Called with topic object, topic string, descriptor, data, options and unit; returns the number of subscriptions
+reached."""
 
 RFH2_LENGTH = 36
-"""Of an MQRFH2 without folders."""
+"""The length of an MQRFH2 without folders."""
 EXPIRY_OF_EXPIRATION = 600
-"""Of the report about a message that has expired (MQRO_PASS_DISCARD_AND_EXPIRY), in tenths of a second."""
+"""The expiry of the report about a message that has expired (MQRO_PASS_DISCARD_AND_EXPIRY), in tenths of a second."""
 _REPORTS = (
     mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA | mq.MQRO_COA_WITH_FULL_DATA
     | mq.MQRO_COD_WITH_FULL_DATA | mq.MQRO_ACTIVITY
 )  # fmt: skip
-"""Reports that queue managers make."""
+"""The report options that queue managers act on."""
 _MUST_DUPLICATE = 1
 """STRMQOS(MUSTDUP)."""
 _VERSION_BIG_ENDIAN = (2).to_bytes(4, "big")
 DATA_IN_REPORT = 100
-"""Of the application's data: the headers in front of them are in the report whole."""
+"""How many bytes of the application's data a report contains; the headers in front of them are in the report whole."""
 
 
 class Lost(NamedTuple):
-    """A message of the queue manager's own that neither its queue nor the dead-letter queue takes."""
+    """A message made by the queue manager that neither its queue nor the dead-letter queue takes."""
 
     md: bytes
     queue: str
     reason: int
-    """Why its queue does not take it."""
+    """The reason for which its queue does not take it."""
     why: str
-    """Why it is no dead letter."""
+    """Why it could not be dead-lettered."""
 
 
 class Placer:
@@ -61,18 +62,18 @@ class Placer:
         self.publish: Publish | None = None
         self.on_lost: Callable[[Lost], None] = lambda _lost: None
         self._streams = False
-        """What is placed is the copy for a STREAMQ."""
+        """Whether the message being placed is the copy for a STREAMQ."""
 
     def place(self, target: Target, md: bytes, data: bytes, unit: StoreUnit) -> LocalQueue | None:
         """Add a message to the unit; returns the queue it will be on (None for a topic)."""
         queue = target.queue
         if queue is None:
             if not target.topic or self.publish is None:
-                raise MQError(mq.MQRC_Q_TYPE_ERROR, "messages cannot be put to a model queue")
+                raise MQError(mq.MQRC_Q_TYPE_ERROR, "messages cannot be put on a model queue")
             before = unit.mark()
             try:
                 self.publish(target.topic, "", md, data, 0, unit)
-            except MQError:  # who asked may commit the unit all the same: a copy, or a report
+            except MQError:  # the caller may commit the unit all the same: a copy, or a report
                 unit.cut_back(before)
                 raise
             return None
@@ -109,9 +110,9 @@ class Placer:
         unit.add_row(LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
 
     def _stream(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
-        """Add the copy for the queue's STREAMQ (Streaming queues configuration in IBM MQ's manual: the same message,
-        with the same MsgId, but it does not expire and asks for no report of the queue manager's). STRMQOS says what
-        becomes of a message whose copy cannot be put: BESTEF is put all the same, MUSTDUP is not."""
+        """Add the copy for the queue's STREAMQ (Streaming queues configuration in IBM MQ's manual: the same message
+        with the same MsgId, but it does not expire and asks for no report from the queue manager). STRMQOS says what
+        happens to a message whose copy cannot be put: with BESTEF it is put all the same, with MUSTDUP it is not."""
         copy = Descriptor(md)
         copy.report &= ~_REPORTS
         copy.expiry = mq.MQEI_UNLIMITED
@@ -124,13 +125,13 @@ class Placer:
             if queue.definition.number("STRMQOS") == _MUST_DUPLICATE:
                 reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
                 why = str(error).removeprefix(f"MQRC {reason}: ")
-                text = f"STREAMQ({queue.stream}) of {queue.name} has to have its copy: {why}"
+                text = f"STREAMQ({queue.stream}) of {queue.name} must get its copy: {why}"
                 raise MQError(reason, text) from error
         finally:
             self._streams = False
 
     def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """The message with an MQXQH, in a descriptor of the queue manager's own."""
+        """Returns the message with an MQXQH, in a descriptor of the queue manager's own."""
         core = self._core
         return situations.to_transmission(
             md, data, target.remote_queue, target.remote_queue_manager,
@@ -138,7 +139,7 @@ class Placer:
         )  # fmt: skip
 
     def _putter(self) -> Putter:
-        """The queue manager as the putter, with the current time."""
+        """Returns the queue manager as the putter, with the current time."""
         day, time = split_time(self._core.now())
         return Putter("", self._core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
 
@@ -154,7 +155,7 @@ class Placer:
             self.report(md, data, mq.MQFB_COD, unit)
 
     def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
-        """Add a report about a message for its ReplyToQ, or for the dead-letter queue if that cannot take it."""
+        """Add a report about a message for its ReplyToQ, or for the dead-letter queue if ReplyToQ cannot take it."""
         if feedback == mq.MQFB_EXPIRATION and md[32:40] == mq.MQFMT_XMIT_Q_HEADER:
             md, data = _as_put(md, data)
         about = Descriptor(md)
@@ -183,7 +184,7 @@ class Placer:
         report.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
         if about.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
             report.report = about.report & mq.MQRO_DISCARD_MSG
-            if feedback == mq.MQFB_EXPIRATION:  # nothing is left: the report has the minute that IBM MQ gives it
+            if feedback == mq.MQFB_EXPIRATION:  # no time is left: the report gets the minute that IBM MQ gives it
                 report.expiry = EXPIRY_OF_EXPIRATION
         else:
             report.expiry = mq.MQEI_UNLIMITED
@@ -202,13 +203,13 @@ class Placer:
         md.application_origin = b" " * 4
 
     def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
-        """Put a message on the dead-letter queue with an MQDLH; False if there is none that takes it."""
+        """Put a message on the dead-letter queue with an MQDLH; returns False if no dead-letter queue takes it."""
         return not self._why_no_dead_letter(md, data, reason, queue, queue_manager, unit, cut=False)
 
     def give_up(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> None:
-        """The same for a message that the queue manager has made, or has to itself: what is too long is cut, as a
-        program does that puts dead letters (MQDLH, Usage), and `on_lost` is told where it goes nowhere,
-        once the unit of work has been committed."""
+        """The same for a message that the queue manager has made, or that is for the queue manager itself. One that is
+        too long is cut, as a program that puts dead letters does (MQDLH, Usage). If no queue takes it, `on_lost` is
+        called once the unit of work has been committed."""
         why = self._why_no_dead_letter(md, data, reason, queue, queue_manager, unit, cut=True)
         if why:
             unit.say(lambda: self.on_lost(Lost(md, queue, reason, why)))
@@ -216,7 +217,8 @@ class Placer:
     def _why_no_dead_letter(
         self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit, *, cut: bool
     ) -> str:
-        """Empty: it is one now, or its sender does not want that."""
+        """Dead-letter a message, cut to size if `cut`. Returns why this is impossible; empty if the message is a dead
+        letter now, or its sender asked for it to be discarded."""
         core = self._core
         if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
             return ""
@@ -239,7 +241,7 @@ class Placer:
     # The batch port's columns
 
     def place_columns(self, target: Target, puts: Puts, unit: StoreUnit) -> None:
-        """Add the messages of the batch port one by one, for destinations that need it."""
+        """Add the messages of the batch port one by one, for destinations that need that."""
         default = target.chain[0].number("DEFPRTY") if target.chain else 0
         priority = default if puts.priority < 0 else puts.priority
         for md, data in self._stamped(puts, priority):
@@ -262,7 +264,7 @@ class Placer:
 
 
 def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-    """2030 or 2031 when a message is too long; properties do not count."""
+    """Raise 2030 or 2031 if a message is too long; properties do not count."""
     limit = min(queue.max_length, core.attribute("MAXMSGL"))
     if extent(heads)[1] + extent(bodies)[1] - MQMD_LENGTH <= limit:
         return
@@ -271,7 +273,7 @@ def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies:
 
 
 def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, format_name: bytes) -> None:
-    """The same for one message, whose data are `start` and `rest`."""
+    """The same for one message, whose data is `start` and `rest`."""
     length = len(start) + len(rest)
     if format_name == mq.MQFMT_RF_HEADER_2:
         header = (start + rest[: max(0, RFH2_LENGTH - len(start))])[:RFH2_LENGTH]
@@ -284,14 +286,15 @@ def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, forma
 
 
 def _length_of_properties(header: bytes, length: int) -> int:
-    """StrucLength of the MQRFH2 that begins so; 0 if it cannot be, and what is called a header is data."""
+    """Returns StrucLength of the MQRFH2 that `header` begins; 0 if it cannot be one, and what is called a header is
+    data."""
     order: Literal["big", "little"] = "big" if header[4:8] == _VERSION_BIG_ENDIAN else "little"
     said = int.from_bytes(header[8:12], order)
     return said if RFH2_LENGTH <= said <= length else 0
 
 
 def _data_options(feedback: int) -> tuple[int, int]:
-    """The report options that ask for 100 bytes of the data, and for all of it."""
+    """Returns the report options that ask for 100 bytes of the data, and for all of it."""
     if feedback == mq.MQFB_COA:
         return mq.MQRO_COA_WITH_DATA, mq.MQRO_COA_WITH_FULL_DATA
     if feedback == mq.MQFB_COD:
@@ -302,7 +305,7 @@ def _data_options(feedback: int) -> tuple[int, int]:
 
 
 def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """A message of a transmission queue as it was put: a report is about that."""
+    """Returns a message of a transmission queue as it was put, because a report is about that."""
     try:
         arrived = situations.from_transmission(md, data)
     except HeaderError:
@@ -311,6 +314,6 @@ def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
 
 
 def split_time(now: float) -> tuple[bytes, bytes]:
-    """PutDate and PutTime of a time in seconds since the epoch."""
+    """Returns PutDate and PutTime for a time in seconds since the epoch."""
     whole = descriptor.date_and_time(int(now * 100))
     return whole[:8], whole[8:]

@@ -1,6 +1,6 @@
 """Message selectors: the subset of SQL92 conditions over message properties and descriptor fields. Pure.
 
-Comparison with an absent property is unknown, not false; NOT unknown is unknown; only what is true selects.
+A comparison with an absent property is unknown, not false; NOT unknown is unknown; only true selects.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_LENGTH = 10_240
 MAX_DEPTH = 64
 MAX_OPERATIONS, MAX_DIGITS = 200, 1000
 MAX_LIKE_COST = 10_000_000
-"""Characters of a value times characters of a part of a pattern that has wildcards for single ones: more is not
-compared, and selects nothing."""
+"""The limit of a comparison with LIKE: characters of the value times characters of a part of the pattern that has
+wildcards for single characters. Beyond it nothing is compared, and nothing is selected."""
 
 
 class Selector:
@@ -50,7 +50,7 @@ class Selector:
         self._evaluate = evaluate
 
     def accepts(self, md: bytes, data: bytes) -> bool:
-        """Whether the message is selected. Its properties are read when it depends on them."""
+        """Whether the message is selected. Its properties are read only if the selector depends on them."""
         known: dict[str, PropertyValue] | None = None
 
         def said() -> dict[str, PropertyValue]:
@@ -86,7 +86,7 @@ def _of_descriptor(md: bytes, name: str) -> PropertyValue:
 
 @lru_cache(maxsize=1024)
 def compile_selector(text: str) -> Selector:
-    """Compile a selector; 2459 when it is not a condition."""
+    """Compile a selector. Raises 2459 if it is not a condition."""
     if len(text) > MAX_LENGTH:
         raise MQError(mq.MQRC_SELECTION_STRING_ERROR, f"a selector has at most {MAX_LENGTH} characters")
     parser = _Parser(text)
@@ -96,7 +96,7 @@ def compile_selector(text: str) -> Selector:
 
 
 class _Parser:
-    """Recursive descent; each level is one line of the grammar."""
+    """A recursive-descent parser; each level is one line of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -106,7 +106,7 @@ class _Parser:
         self._operations = 0
 
     def _nest(self) -> None:
-        """One more operation that is evaluated within another."""
+        """Count one more operation that is evaluated within another."""
         self._operations += 1
         if self._operations > MAX_OPERATIONS:
             raise self._error()
@@ -127,12 +127,12 @@ class _Parser:
         return tokens
 
     def _wrong(self, at: int) -> MQError:
-        text = f"selector {self._text!r} cannot be read at {self._text[at : at + 20]!r}"
+        text = f"selector {self._text!r} cannot be parsed at {self._text[at : at + 20]!r}"
         return MQError(mq.MQRC_SELECTOR_SYNTAX_ERROR, text)
 
     def _error(self) -> MQError:
         found = self._tokens[self._at][1] if self._at < len(self._tokens) else "its end"
-        return MQError(mq.MQRC_SELECTOR_SYNTAX_ERROR, f"selector {self._text!r} cannot be read at {found!r}")
+        return MQError(mq.MQRC_SELECTOR_SYNTAX_ERROR, f"selector {self._text!r} cannot be parsed at {found!r}")
 
     def _next_is(self, kind: str, value: str) -> bool:
         if self._at < len(self._tokens) and self._tokens[self._at] == (kind, value):
@@ -145,7 +145,7 @@ class _Parser:
             raise self._error()
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         if self._at != len(self._tokens):
             raise self._error()
 
@@ -195,7 +195,7 @@ class _Parser:
 
     @staticmethod
     def _delivery_modes(left: Evaluate, right: Evaluate) -> tuple[Evaluate, Evaluate]:
-        """Both sides of a comparison, in which JMSDeliveryMode has words for its numbers."""
+        """Returns both sides of a comparison, in which JMSDeliveryMode has words for its numbers."""
         if left is _delivery_mode:
             return left, lambda lookup: _mode(right(lookup))
         if right is _delivery_mode:
@@ -305,7 +305,8 @@ class _Parser:
         raise self._error()
 
     def _whole_number(self, text: str) -> float:
-        """0x1F is hexadecimal, 017 octal; an L at the end means nothing (MQ, message selector syntax)."""
+        """Returns the value of a whole number: 0x1F is hexadecimal, 017 octal; an L at the end means nothing (MQ,
+        message selector syntax)."""
         digits = text.rstrip("lL")
         if len(digits) > MAX_DIGITS:
             return float(digits)
@@ -317,14 +318,14 @@ class _Parser:
             raise self._error() from None
 
     def _bytes(self, text: str) -> bytes:
-        """One or more pairs of hexadecimal digits."""
+        """Check that a text is one or more pairs of hexadecimal digits, and return it."""
         if len(text) % 2 or len(text) == len("0x"):
             self._at -= 1
             raise self._error()
         return bytes.fromhex(text[2:])
 
     def _check(self, name: str) -> None:
-        """A field of the descriptor that there is not would select nothing for ever."""
+        """Refuse a field that the descriptor does not have: it would never select anything."""
         if name.startswith(property_names.DESCRIPTOR):
             try:
                 properties.descriptor_property(mqmd.build(), name)
@@ -338,7 +339,7 @@ def _delivery_mode(lookup: Lookup) -> PropertyValue:
 
 
 def _mode(value: PropertyValue) -> PropertyValue:
-    """`PERSISTENT` and `NON_PERSISTENT` as the numbers they stand for."""
+    """Returns the numbers for which `PERSISTENT` and `NON_PERSISTENT` stand, and any other value as it is."""
     return jms_names.DELIVERY_MODES.get(value, value) if isinstance(value, str) else value
 
 
@@ -351,7 +352,8 @@ def _not(value: Truth) -> Truth:
 
 
 def _decided(parts: list[Evaluate], lookup: Lookup, *, by: bool) -> Truth:
-    """By the first part that is this; what follows is not asked for. Else it is the opposite, or unknown."""
+    """Returns `by` if a part has that value; the parts after the first such part are not evaluated. Otherwise it
+    returns the opposite, or unknown if a part is unknown."""
     found: Truth = not by
     for part in parts:
         truth = _truth(part(lookup))
@@ -403,14 +405,14 @@ def _matches(pattern: Like, value: PropertyValue) -> Truth:
 
 
 class Like:
-    """A pattern of LIKE. The first place where a part between percent signs fits is as good as any other, so that none
-    is tried again: the time is that of the value."""
+    """A pattern of LIKE. For a part between percent signs the first place where it matches is as good as any other, so
+    no place is tried twice, and the time grows with the length of the value."""
 
     __slots__ = ("_longest", "_parts")
 
     def __init__(self, text: str, escape: str) -> None:
         parts: list[list[str]] = [[]]
-        """Characters between percent signs; blank for any one."""
+        """The characters of each part between percent signs; empty for any one character."""
         characters = iter(text)
         for character in characters:
             if escape and character == escape:
@@ -423,7 +425,7 @@ class Like:
         self._longest = max((part.length for part in self._parts if part.pattern is not None), default=0)
 
     def matches(self, value: str) -> bool:
-        """Whether all of a value is like this."""
+        """Whether the whole value matches."""
         parts, at = self._parts, 0
         if self._longest * len(value) > MAX_LIKE_COST:
             return False
@@ -442,7 +444,7 @@ class Like:
 
 
 class _Part:
-    """What stands between two percent signs."""
+    """The part of a pattern between two percent signs."""
 
     __slots__ = ("length", "pattern", "text")
 

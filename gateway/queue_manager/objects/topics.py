@@ -27,23 +27,25 @@ from gateway.queue_manager.objects.topic_names import CHARACTER_WILDCARDS, is_in
 from gateway.queue_manager.store.unit import StoreUnit
 
 Contents = dict[tuple[str, bool], tuple[bytes, bytes]]
-"""What copies of one publication have, by user data of the subscription and whether they say where they come from; and
-a descriptor that says so."""
+"""What copies of one publication have behind their descriptors, and the descriptor that matches, by user data of the
+subscription and by whether they have message properties."""
 RETAINED_STATE = b"retained/"
 _UNTIL = struct.Struct("<4sq")
 _EXPIRES = b"UNTL"
-"""A record of a retained publication begins with its descriptor, or with this and when it expires (microseconds)."""
+"""How a record of a retained publication with an Expiry begins, followed by when it expires (microseconds); any other
+begins with its descriptor."""
 BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
 TOPIC_WILDCARDS = 2
 """A value of WSCHEMA."""
 NO_PROPERTIES = 0
-"""PSPROP(NONE): a publication says nothing of its topic and of the subscription."""
+"""PSPROP(NONE): a publication says nothing about its topic and the subscription."""
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
 MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
 HIGHEST_LEVEL, LEVEL_OF_RETAINED = 9, 1
-"""SUBLEVEL that a publication reaches unless its put says less, and that a retained one reaches."""
+"""The SUBLEVEL that a publication reaches unless its put asks for a lower one, and the one that a retained publication
+reaches."""
 ALL_OR_NONE, ALL_DURABLE_OR_NONE = 1, 2
 """Values of PMSGDLV and NPMSGDLV under which a publication fails when any subscription, or any durable one, cannot be
 reached."""
@@ -56,7 +58,7 @@ class Subscription:
     definition: Definition
     topic: str
     pattern: re.Pattern[str] | None
-    """None: the topic has no wildcards."""
+    """None if the topic has no wildcards."""
     destination: str
     destination_queue_manager: str
     correl_id: bytes
@@ -70,7 +72,7 @@ class Subscription:
     expires: int
     """Seconds since the epoch; 0: never."""
     grouped: bool
-    """MQSO_GROUP_SUB: of several such subscriptions with one destination and CorrelId one gets a publication."""
+    """MQSO_GROUP_SUB: of several such subscriptions with the same destination and CorrelId, one gets a publication."""
     blocked: tuple[str, ...] = ()
     """Topic strings at and below which its wildcards match nothing: WILDCARD(BLOCK) of a topic object, as it was when
     the subscription was made."""
@@ -83,8 +85,8 @@ class Subscription:
 
 
 def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
-    """The pattern of a topic with wildcards: `+` for one level and `#` for any number of levels, or `*` for any
-    characters and `?` for one. None without wildcards."""
+    """Returns the pattern of a topic with wildcards: `+` for one level and `#` for any number of levels, or `*` for any
+    characters and `?` for one. Returns None without wildcards."""
     if schema == CHARACTER_WILDCARDS:
         if "*" not in topic and "?" not in topic:
             return None
@@ -97,7 +99,7 @@ def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
 
 
 def _levels(levels: list[str]) -> str:
-    """The expression of the levels. A `#` includes its separator, so that a/# matches a, and #/b matches b."""
+    """Returns the expression for the levels. A `#` includes its separator, so that a/# matches a, and #/b matches b."""
     parts: list[str] = []
     for index, level in enumerate(levels):
         first, last = index == 0, index == len(levels) - 1
@@ -113,7 +115,8 @@ def _levels(levels: list[str]) -> str:
 
 
 def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
-    """Those that are not grouped, and of those that are the first for each destination and CorrelId."""
+    """Returns the subscriptions that are not grouped, and of the grouped ones the first for each destination and
+    CorrelId."""
     if not any(one.grouped for one in found):
         return found
     seen: set[tuple[str, str, bytes]] = set()
@@ -129,7 +132,8 @@ def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
 
 
 def _for_subscribers(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The publication without the properties that are not to be copied into publications (MQPD, CopyOptions)."""
+    """Returns the publication without the properties that are not to be copied into publications (MQPD,
+    CopyOptions)."""
     found = properties.properties_of(md, data) if b" copy=" in data else []
     kept = properties.copied(found, "publish")
     if len(kept) == len(found):
@@ -140,7 +144,7 @@ def _for_subscribers(md: bytes, data: bytes) -> tuple[bytes, bytes]:
 def _content(
     topic: str, md: bytes, data: bytes, user_data: str, has_properties: bool, *, retained: bool
 ) -> tuple[bytes, bytes]:
-    """What copies of a publication have behind their descriptors, and a descriptor that says so."""
+    """Returns what copies of a publication have behind their descriptors, and a descriptor that matches."""
     held = [properties.Property("mqps.Top", topic)] if has_properties else []
     if has_properties and user_data:
         held.append(properties.Property("mqps.Sud", user_data))
@@ -162,13 +166,13 @@ class Topics:
         self._wild: dict[str, Subscription] = {}
         self.retained: dict[str, tuple[bytes, bytes]] = {}
         self._retained_until: dict[str, float] = {}
-        """Seconds since the epoch, of those with an Expiry."""
+        """When those with an Expiry expire, in seconds since the epoch."""
         self.published: dict[str, int] = {}
-        """Publications on each topic, for the first REMEMBERED topics."""
+        """Number of publications on each topic, for the first REMEMBERED topics."""
         self._topics_of: dict[str, str] = {}
         """The topics of subscriptions without wildcards, by name."""
         self._objects: dict[str, list[Definition]] = {}
-        """Topic objects by topic string; the next: how long these are, the longest first."""
+        """Topic objects by topic string. The next attribute holds the lengths of these strings, the longest first."""
         self._lengths: list[int] = []
         self._governed: dict[tuple[str, str], Value] = {}
         self._changes = -1
@@ -188,7 +192,7 @@ class Topics:
         self._removed(definition)
         try:
             subscription = self._compile(definition)
-        except MQError:  # its topic object is not defined, or it has no topic at all: no publication matches it
+        except MQError:  # its topic object is not defined, or it has no topic at all: nothing matches
             return
         if subscription.pattern is None:
             self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
@@ -242,41 +246,41 @@ class Topics:
         )
 
     def topic_of(self, subscription: Definition) -> str:
-        """The topic string of a subscription, which may be given by a topic object."""
+        """Returns the topic string of a subscription, which may be given by a topic object."""
         return topic_names.topic_of(self._core.catalogue, subscription)
 
     def matching(self, topic: str) -> Iterator[Subscription]:
-        """The subscriptions that match this topic."""
+        """Yields the subscriptions that match this topic."""
         yield from self._exact.get(topic, {}).values()
         for subscription in self._wild.values():
             if subscription.matches(topic):
                 yield subscription
 
     def expired(self) -> list[Definition]:
-        """Subscriptions whose SubExpiry has passed."""
+        """Returns the subscriptions whose SubExpiry has passed."""
         now = self._core.now()
         every = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
         return [one.definition for one in every if 0 < one.expires <= now]
 
     def known(self, pattern: str = "#") -> list[str]:
-        """Topics that are published on, have something retained or a subscription without wildcards, as far as they
-        match: `+` and `#` as in subscriptions, or a `*` at the end."""
+        """Returns the topics that were published on, or have a retained publication or a subscription without
+        wildcards, and that match `pattern`: `+` and `#` as in subscriptions, or a `*` at the end."""
         every = sorted({*self.retained, *self.published, *self._exact})
         wild = compile_topic(pattern, TOPIC_WILDCARDS)
         return [topic for topic in every if (wild.match(topic) if wild is not None else matches(pattern, topic))]
 
     def manages(self, queue: str) -> bool:
-        """Whether it is the managed queue of a subscription, and goes with that."""
+        """Whether a queue is the managed queue of a subscription, and is deleted with it."""
         definitions = self._core.catalogue.matching(("SUB",))
         return any(one.text("DEST") == queue and one.number("DESTCLAS") == mq.MQDC_MANAGED for one in definitions)
 
     @property
     def subscriptions(self) -> int:
-        """How many subscriptions there are."""
+        """Returns how many subscriptions there are."""
         return len(self._wild) + len(self._topics_of)
 
     def find(self, name: str) -> Subscription | None:
-        """A subscription by its name."""
+        """Returns a subscription by its name."""
         found = self._wild.get(name)
         topic = self._topics_of.get(name)
         return self._exact[topic][name] if found is None and topic is not None else found
@@ -297,11 +301,11 @@ class Topics:
     # Topic strings and the topic objects above them
 
     def full(self, topic_object: str, topic_string: str) -> str:
-        """The full topic string of a topic object and a string below it."""
+        """Returns the full topic string of a topic object and a string below it."""
         return topic_names.full(self._core.catalogue, topic_object, topic_string)
 
     def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
-        """An attribute of the closest topic object above a topic string that does not have `as_parent`."""
+        """Returns the attribute of the closest topic object above a topic string whose value is not `as_parent`."""
         self._look_at_objects()
         value = self._governed.get((topic, keyword))
         if value is None:
@@ -313,7 +317,7 @@ class Topics:
         return value
 
     def over(self, topic: str) -> list[str]:
-        """The topic objects above a topic string, the closest first, SYSTEM.BASE.TOPIC last."""
+        """Returns the topic objects above a topic string, the closest first, SYSTEM.BASE.TOPIC last."""
         self._look_at_objects()
         return [one.name for one in self._above(topic) if one.name != BASE] + [BASE]
 
@@ -330,8 +334,8 @@ class Topics:
         self._lengths = sorted({len(over) for over in self._objects}, reverse=True)
 
     def _above(self, topic: str) -> Iterator[Definition]:
-        """The topic objects above a topic string, the closest first: found by their strings, as there may be
-        thousands."""
+        """Yields the topic objects above a topic string, the closest first. They are found by their strings, because
+        there may be thousands."""
         for length in self._lengths:
             over = topic[:length]
             if len(over) == length and (not over or is_inside(topic, over)):
@@ -348,17 +352,17 @@ class Topics:
         return make_dynamic(self._core, model, MANAGED_PREFIX[durable])
 
     def check_publish(self, topic: str) -> None:
-        """2051 where publishing is disabled."""
+        """Raise 2051 where publishing is disabled."""
         if self.governing(topic, "PUB", 0) == 1:
             raise MQError(mq.MQRC_PUT_INHIBITED, f"publishing on {topic!r} is disabled: ALTER TOPIC PUB(ENABLED)")
 
     def check_subscribe(self, topic: str, *, durable: bool) -> None:
-        """2503 where subscribing is disabled, 2436 where durable subscriptions are."""
+        """Raise 2503 where subscribing is disabled, and 2436 where durable subscriptions are."""
         if self.governing(topic, "SUB", 0) == 1:
             raise MQError(mq.MQRC_SUB_INHIBITED, f"subscribing to {topic!r} is disabled: ALTER TOPIC SUB(ENABLED)")
         if durable and self.governing(topic, "DURSUB", 0) == 2:
             raise MQError(
-                mq.MQRC_DURABILITY_NOT_ALLOWED, f"no durable subscriptions to {topic!r}: ALTER TOPIC DURSUB(YES)"
+                mq.MQRC_DURABILITY_NOT_ALLOWED, f"{topic!r} takes no durable subscriptions: ALTER TOPIC DURSUB(YES)"
             )
 
     # Publishing
@@ -373,7 +377,8 @@ class Topics:
         unit: StoreUnit,
         level: int = HIGHEST_LEVEL,
     ) -> int:
-        """Put a copy for every matching subscription of the highest SUBLEVEL up to `level`; how many there were."""
+        """Put a copy for every matching subscription of the highest SUBLEVEL up to `level`; returns how many
+        subscriptions there were."""
         topic = self.full(topic_object, topic_string) if topic_object else topic_string
         self.check_publish(topic)
         if options & mq.MQPMO_RETAIN:
@@ -405,13 +410,13 @@ class Topics:
         self._core.commit(StoreUnit(state={RETAINED_STATE + topic.encode(): None for topic in topics}))
 
     def retained_and_expired(self) -> list[str]:
-        """Topics whose retained publication has expired."""
+        """Returns the topics whose retained publication has expired."""
         now = self._core.now()
         return [topic for topic, until in self._retained_until.items() if until <= now]
 
     def _reached(self, topic: str, md: bytes, data: bytes, level: int) -> list[Subscription]:
-        """The subscriptions that get a publication. One of a higher level gets it before those below, and publishes it
-        to them if it wants to."""
+        """Returns the subscriptions that get a publication: those of the highest level. A subscriber there gets it
+        before those at lower levels, and publishes it to them if it wants to."""
         now = self._core.now()
         found = [
             one
@@ -423,7 +428,7 @@ class Topics:
         return _one_of_each_group([one for one in found if one.level == highest])
 
     def _check_reach(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
-        """2502 when PMSGDLV or NPMSGDLV does not let the publication miss these subscriptions."""
+        """Raise 2502 if PMSGDLV or NPMSGDLV does not allow the publication to miss these subscriptions."""
         persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
         delivery = self.governing(topic, "PMSGDLV" if persistent else "NPMSGDLV", 0)
         durable = any(subscription.durable for subscription, _ in failed)
@@ -436,7 +441,8 @@ class Topics:
         self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, contents: Contents,
         *, retained: bool = False,
     ) -> None:  # fmt: skip
-        """Put one copy on a subscription's queue, or on the dead-letter queue. `contents`: what other copies have."""
+        """Put one copy on a subscription's queue, or on the dead-letter queue. `contents`: what other copies have
+        already."""
         definition = subscription.definition
         kind = subscription.user_data, definition.number("PSPROP") != NO_PROPERTIES
         if kind not in contents:  # the headers of a publication are read once, not for each copy
@@ -475,7 +481,7 @@ class Topics:
         return message.pack()
 
     def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
-        """Put the retained publications on a subscription's topics; how many there were."""
+        """Put the retained publications that match a subscription; returns how many there were."""
         sent, now = 0, self._core.now()
         for topic, (md, data) in sorted(self.retained.items()):
             until = self._retained_until.get(topic)

@@ -1,6 +1,6 @@
 """Consecutive asynchronous puts: a descriptor is completed once for all messages that share it.
 
-Tens of asynchronous puts arrive in one chunk and differ in identifiers and data alone. Messages whose descriptors are
+Tens of asynchronous puts arrive in one chunk and differ only in identifiers and data. Messages whose descriptors are
 otherwise equal are put as columns. Anything else (topics, transmission queues, queues with a STREAMQ, groups, segments,
 reports, expiry, a limit that would be reached) is left to MQPUT, message by message, which also finds out which one is
 refused and why.
@@ -42,7 +42,7 @@ class _Alike(NamedTuple):
 def put_run(
     connection: ConnectionState, handle: Handle, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]
 ) -> bool:
-    """Put all messages, or none (False): then they are to be put one by one."""
+    """Put all messages and return True, or put none and return False; then they are to be put one by one."""
     target = handle.target
     if target is None or handle.topic or options.options & _NOT_IN_RUNS or options.properties:
         return False
@@ -99,7 +99,7 @@ def _put_alike(
 def _lane(
     connection: ConnectionState, handle: Handle, target: Target, queue: LocalQueue, group: _Alike, options: PutOptions
 ) -> LanePuts | None:
-    """The columns of one group; None if one of its messages needs MQPUT."""
+    """Returns the columns of one group; None if one of its messages needs MQPUT."""
     message, (warned, _) = mqput.completed(connection, target, group.md, options)
     no_id = descriptor.NO_ID
     if warned or message.flags or message.report or message.expiry > 0 or no_id in group.msg_ids:

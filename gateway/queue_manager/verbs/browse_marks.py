@@ -1,7 +1,8 @@
-"""Marks of browsed messages: of one handle, or of all that browse a queue together (MQOO_CO_OP).
+"""Marks of browsed messages: those of one handle, or of all handles that browse a queue together (MQOO_CO_OP).
 
-Section 7 of the MQI reference, MQGMO.Options. A mark of those that browse together lasts MARKINT at most, and no longer
-than the last of their handles is open; a mark of either kind ends when the message is got, also if that is backed out.
+Section 7 of the MQI reference, MQGMO.Options. A mark of handles that browse together lasts MARKINT at most, and no
+longer than the last of them is open. A mark of either kind ends when the message is got, even if that get is backed
+out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gateway.queue_manager.verbs.connection_state import Handle
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
 LOOK_SECONDS = 0.05
-"""Between two looks for marks that have run out: a program sets thousands in a second."""
+"""The time between two searches for marks that have run out: a program sets thousands in a second."""
 
 
 def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int) -> None:
@@ -36,15 +37,15 @@ def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int
 
 
 def marks_of(core: Core, handle: Handle, queue: LocalQueue) -> Callable[[int], bool]:
-    """Tells of a token whether it is marked now, by the handle itself or, if it is one of those that browse together,
-    by any of these."""
+    """Returns a function that tells whether a token is marked now, by the handle itself or, if the handle browses
+    together with others, by any of these."""
     until = queue.marked if handle.options & mq.MQOO_CO_OP else {}
     own, now = queue.handle_marks, core.scheduler.monotonic()
     return lambda token: until.get(token, now) > now or (token in own and handle in own[token])
 
 
 def closed(core: Core, handle: Handle, queue: LocalQueue) -> None:
-    """The handle's own marks end with it, and those of all that browse together with the last of them."""
+    """Remove the handle's own marks, and with the last of the handles that browse together the marks of all of them."""
     for token in [token for token, marked_by in queue.handle_marks.items() if handle in marked_by]:
         _unmark_own(handle, queue, token)
     if handle.options & mq.MQOO_CO_OP:
@@ -68,7 +69,7 @@ def _look_again(core: Core, queue: LocalQueue, due: float) -> None:
 
 
 def _ended(core: Core, queue: LocalQueue) -> None:
-    """The interval of some marks has passed: gets that wait are tried again."""
+    """The interval of some marks has passed: try waiting gets again."""
     with core.entered():
         queue.marks_timed = False
         if core.closed or queue.deleted:

@@ -1,7 +1,7 @@
-"""One connection of a program with the verbs of the MQI. Implements `ports.mqi.QueueManagerConnection`.
+"""One connection of a program, with the verbs of the MQI. Implements `ports.mqi.QueueManagerConnection`.
 
-Every verb enters the queue manager's lock, unless its thread holds it; nothing blocks inside it. A get that waits is
-put on its queue's list of waiters.
+Every verb takes the queue manager's lock, unless its thread holds it already; nothing blocks inside it. A get that
+waits is put on its queue's list of waiters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.queue_manager.verbs.long_search import SearchInterruptedError
 
 
 class MqiConnection:
-    """The verbs, each on this connection's state and under the queue manager's lock."""
+    """The verbs, each applied to this connection's state under the queue manager's lock."""
 
     def __init__(self, state: ConnectionState) -> None:
         self.state = state
@@ -65,7 +65,7 @@ class MqiConnection:
             del self.state.handles[handle]
             left_open = [order.left_open for order in (closed.putting, closed.getting) if order.left_open]
             if left_open:
-                raise MQError(max(left_open), "the object is closed, in the middle of a group or a message", 1)
+                raise MQError(max(left_open), "the object was closed in the middle of a group or a message", 1)
 
     # Putting
 
@@ -78,7 +78,7 @@ class MqiConnection:
             return mqput.put(state, state.opened(handle), md, options, data)
 
     def put_run(self, handle: int, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]) -> None:
-        """Asynchronous MQPUTs with the same options, whose outcome MQSTAT and MQCMIT report."""
+        """Asynchronous MQPUTs with the same options; MQSTAT and MQCMIT report their outcome."""
         with self.state.core.entered():
             self.state.check()
             if async_puts.put_run(self.state, self.state.handle(handle), mds, options, bodies):
@@ -92,7 +92,7 @@ class MqiConnection:
         with self.state.core.entered():
             self.state.check()
             if descriptor.object_type not in {mq.MQOT_Q, mq.MQOT_TOPIC}:
-                raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, "MQPUT1 puts to queues and topics")
+                raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, "MQPUT1 puts messages on queues and topics only")
             opening = mq.MQOO_OUTPUT | options.options & mqput.SAME_AS_OF_MQOPEN
             handle = mqopen.open_object(self.state, descriptor, opening, once=True)
             try:
@@ -103,7 +103,7 @@ class MqiConnection:
     # Getting
 
     def get(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got:
-        """MQGET without the wait."""
+        """MQGET without waiting."""
         with self.state.core.entered():
             self.state.check()
             if options.options & mq.MQGMO_FAIL_IF_QUIESCING:
@@ -111,7 +111,7 @@ class MqiConnection:
             return mqget.get(self.state, self.state.handle(handle), md, options, buffer_length)
 
     def get_briefly(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got | None:
-        """MQGET without the wait, if that takes no long search."""
+        """MQGET without waiting, if it takes no long search; otherwise returns None."""
         with self.state.core.entered():
             self.state.check()
             if options.options & mq.MQGMO_FAIL_IF_QUIESCING:
@@ -124,7 +124,7 @@ class MqiConnection:
     def wait(
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
-        """MQGET with the wait."""
+        """MQGET that waits. Returns what cancels the wait."""
         state = self.state
         if state.core.entry.holder == get_ident():
             return mqget.wait(state, state.opened(handle), md, options, buffer_length, deadline, arrived)
@@ -191,17 +191,17 @@ class MqiConnection:
         with self.state.core.entered():
             self.state.check()
             if kind not in {mq.MQSTAT_TYPE_ASYNC_ERROR, mq.MQSTAT_TYPE_RECONNECTION, mq.MQSTAT_TYPE_RECONNECTION_ERROR}:
-                raise MQError(mq.MQRC_STAT_TYPE_ERROR, f"{kind} is no type of status")
+                raise MQError(mq.MQRC_STAT_TYPE_ERROR, f"{kind} is not a type of status")
             status, self.state.async_status = self.state.async_status, Status()
             return status
 
     def unsettled(self) -> Settlement | None:
-        """The commit that the last call waits for; asked once."""
+        """Returns the commit that the last call waits for, once."""
         state = self.state
         settlement, state.settlement = state.settlement, None
         return settlement
 
     def disconnect(self, *, commit: bool = True) -> None:
-        """MQDISC; without `commit` the connection was lost."""
+        """MQDISC; without `commit`, the connection was lost."""
         with self.state.core.entered():
             mqdisc.disconnect(self.state, commit=commit)

@@ -1,4 +1,4 @@
-"""What a connection holds: its open objects, its unit of work, its gets that wait. The verbs work on it.
+"""What a connection holds: its open objects, its unit of work, its waiting gets. The verbs work on it.
 
 `MqiConnection` owns a `ConnectionState`, locks the queue manager and calls the verbs; no verb imports it.
 """
@@ -42,24 +42,24 @@ class Handle:
     options: int
     object_type: int
     definition: Definition | None = None
-    """As it was when the object was opened: put and get fail with 2041 when its name resolves differently since."""
+    """The definition when the object was opened. Put and get fail with 2041 if its name resolves differently since."""
     target: Target | None = None
     queue: LocalQueue | None = None
     """The queue to get from."""
     named: LocalQueue | None = None
-    """Of a handle for attributes alone: the local queue that has them."""
+    """For a handle that is only for attributes: the local queue that has them."""
     user: str = ""
-    """Whose authority it was opened with."""
+    """The user with whose authority the object was opened."""
     topic: str = ""
     selector: Selector | None = None
     refused: RefusedMessages | None = None
-    """By the selector, as far as it has looked."""
+    """Messages that the selector has refused, as far as it has looked."""
     place: tuple[int | None, int | None] = (None, None)
-    """The sequence number and the offset that the last get has asked for."""
+    """The sequence number and the offset that the last get asked for."""
     elsewhere: RefusedMessages | None = None
-    """Messages that have others than these."""
+    """Messages with another sequence number or offset than these."""
     found_at_once: bool = False
-    """Messages of the queue are found by CorrelId at once."""
+    """Whether messages of the queue are found by CorrelId at once."""
     got_at: int = -1
     """The version of the catalogue when nothing was found that refuses a get."""
     cursor: int | None = None
@@ -69,19 +69,19 @@ class Handle:
     """The MQMD of the last message got with MQOO_SAVE_ALL_CONTEXT."""
     putting: LogicalOrder = field(default_factory=LogicalOrder)
     repeated: RepeatedPut | None = None
-    """The last put, if the next one may be the same but for identifiers and data."""
+    """The last put, if the next one may be the same except for identifiers and data."""
     getting: LogicalOrder = field(default_factory=LogicalOrder)
-    """Of the gets that remove messages; browsing has an order of its own."""
+    """The logical order of the gets that remove messages; browsing has its own."""
     browsing: LogicalOrder = field(default_factory=LogicalOrder)
     browsed_in_order: bool = False
     """Whether the last browse asked for logical order."""
     subscription: str = ""
-    """The name of the subscription this is a handle of."""
+    """The name of the subscription that this is a handle of."""
     made_queue: bool = False
     """Whether the MQOPEN of this handle made the dynamic queue."""
 
     def needs(self, options: int, reason: int, what: str) -> None:
-        """Refuse a verb the object was not opened for."""
+        """Raise `reason` if the object was not opened with one of these options."""
         if not self.options & options:
             raise MQError(reason, f"the object was not opened with {what}")
 
@@ -96,7 +96,7 @@ class Taken:
     md: bytes
     data: bytes
     skip: bool = False
-    """MQGMO_MARK_SKIP_BACKOUT."""
+    """Whether it was got with MQGMO_MARK_SKIP_BACKOUT."""
 
 
 @dataclass(slots=True)
@@ -107,9 +107,9 @@ class UnitOfWork:
     puts: dict[LocalQueue, int] = field(default_factory=dict)
     taken: list[Taken] = field(default_factory=list)
     failed: int = 0
-    """Asynchronous puts that failed: MQCMIT will fail too."""
+    """The number of asynchronous puts that failed: MQCMIT will fail too."""
     orders: dict[int, tuple[LogicalOrder, LogicalOrder]] = field(default_factory=dict)
-    """Positions in groups that the unit of work has moved, by identity, each with where it was before."""
+    """Positions in groups that the unit of work has moved, by identity of the order, each with where it was before."""
 
     @property
     def open(self) -> bool:
@@ -117,12 +117,12 @@ class UnitOfWork:
         return bool(self.puts or self.taken or self.failed or self.unit)
 
     def moved(self, order: LogicalOrder, before: LogicalOrder) -> None:
-        """A put or get of the unit of work has moved on in a group: MQBACK returns to where it was."""
+        """Note that a put or get of the unit of work has moved on in a group: MQBACK returns to where it was."""
         self.orders.setdefault(id(order), (order, before))
 
     def count(self, queue: LocalQueue, rows: int) -> None:
-        """Count messages that are about to be put on a queue. What was put on one of the same name that has been
-        deleted went with that."""
+        """Count messages that are about to be put on a queue. Messages put on a deleted queue of the same name are
+        dropped."""
         queue.uncommitted_puts += rows
         before = self.puts.get(queue)
         if before is None and any(one.deleted and one.name == queue.name for one in self.puts):
@@ -131,7 +131,7 @@ class UnitOfWork:
 
     @property
     def messages(self) -> int:
-        """What counts against MAXUMSGS."""
+        """The number of messages that counts against MAXUMSGS."""
         return len(self.taken) + sum(self.puts.values())
 
 
@@ -154,14 +154,14 @@ class ConnectionState:
     since: float = 0.0
     ended: bool = False
     broken: bool = False
-    """It was ended by somebody else than its program."""
+    """Whether it was ended by somebody other than its program."""
     work: UnitOfWork = field(default_factory=UnitOfWork)
     handles: dict[int, Handle] = field(default_factory=dict)
     waiting: set[WaitingGet] = field(default_factory=set)
     async_status: Status = field(default_factory=Status)
-    """What MQSTAT will answer about asynchronous puts."""
+    """What MQSTAT will report about asynchronous puts."""
     settlement: Settlement | None = None
-    """Of the last call, if its commit is still to be made."""
+    """The commit of the last call, if it is still to be made."""
     _last_handle: int = 0
 
     def __post_init__(self) -> None:
@@ -169,32 +169,32 @@ class ConnectionState:
         self.since = self.core.now()
 
     def unsettled(self) -> Settlement | None:
-        """The commit that the last call waits for; asked once."""
+        """Returns the commit that the last call waits for, once."""
         settlement, self.settlement = self.settlement, None
         return settlement
 
     def check(self) -> None:
-        """2018 after MQDISC, 2009 once the connection has been stopped or the queue manager is closed."""
+        """Raise 2018 after MQDISC, and 2009 once the connection has been stopped or the queue manager is closed."""
         if self.ended or self.core.closed:
             left = self.ended and not self.broken
-            raise MQError(mq.MQRC_HCONN_ERROR if left else mq.MQRC_CONNECTION_BROKEN, "connect again")
+            raise MQError(mq.MQRC_HCONN_ERROR if left else mq.MQRC_CONNECTION_BROKEN, "it has ended: connect again")
 
     def check_quiescing(self) -> None:
-        """2161 while the queue manager is being stopped."""
+        """Raise 2161 while the queue manager is being stopped."""
         if self.core.quiescing:
             raise MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped: disconnect")
 
     # Handles
 
     def handle(self, number: int) -> Handle:
-        """The open object of this number."""
+        """Returns the open object of this number. Raises 2019 if there is none."""
         handle = self.handles.get(number)
         if handle is None:
-            raise MQError(mq.MQRC_HOBJ_ERROR, f"{number} is no handle of an open object")
+            raise MQError(mq.MQRC_HOBJ_ERROR, f"{number} is not the handle of an open object")
         return handle
 
     def opened(self, number: int) -> Handle:
-        """The same for a call by a program that may have disconnected."""
+        """The same, for a call by a program that may have disconnected."""
         handle = self.handles.get(number)
         if handle is None or self.ended or self.core.closed:
             self.check()
@@ -202,12 +202,12 @@ class ConnectionState:
         return handle
 
     def check_handles(self, wanted: int) -> None:
-        """2017 when with so many more than MAXHANDS objects would be open. Asked before anything is opened or made."""
+        """Raise 2017 if `wanted` more open objects would exceed MAXHANDS. Called before anything is opened or made."""
         if len(self.handles) + wanted > self.core.attribute("MAXHANDS"):
-            raise MQError(mq.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS objects are open: close some")
+            raise MQError(mq.MQRC_HANDLE_NOT_AVAILABLE, "as many objects are open as MAXHANDS allows: close some")
 
     def keep(self, handle: Handle) -> int:
-        """Give an open object its number."""
+        """Give an open object a number, and return it."""
         self._last_handle += 1
         handle.number = self._last_handle
         self.handles[handle.number] = handle
@@ -216,7 +216,7 @@ class ConnectionState:
     # Authority
 
     def authorise(self, kind: str, name: str, right: str) -> None:
-        """2035 unless the user may do this with the object."""
+        """Raise 2035 unless the user may do this with the object."""
         self.authority.check(self.user, kind, name, right)
 
     def may(self, kind: str, name: str, right: str) -> bool:
@@ -224,20 +224,21 @@ class ConnectionState:
         return right in self.authority.rights(self.user, kind, name)
 
     def user_for(self, alternate: str, *, asked: bool) -> str:
-        """Whose authority counts: that of another user if a call asks for it (ALTERNATE_USER_AUTHORITY), for which the
-        right to is needed on the queue manager (2035)."""
+        """Returns the user whose authority counts: another one if a call asks for that (ALTERNATE_USER_AUTHORITY),
+        which needs the right to do so on the queue manager (2035)."""
         if not asked:
             return self.user
         self.authorise("QMGR", self.core.name, "ALTUSR")
         return alternate
 
     def authorise_topic(self, topic: str, right: str, user: str | None = None) -> None:
-        """2035 unless a topic object above the topic string grants the right. None: to this connection's user."""
+        """Raise 2035 unless a topic object above the topic string grants the right to `user` (None: this connection's
+        user)."""
         self.authority.check_topic(self.user if user is None else user, self.topics.over(topic), right)
 
     def authorise_open(self, name: str, queue_manager: str, options: int, user: str) -> None:
-        """2035 unless the user has the rights that the options of MQOPEN ask for; to the context it is those of this
-        connection's user whoever it acts for (MQOD.AlternateUserId)."""
+        """Raise 2035 unless the user has the rights that the options of MQOPEN need. For context options the rights of
+        this connection's user count, whoever it acts for (MQOD.AlternateUserId)."""
         checked = name if queue_manager in {"", self.core.name} else queue_manager
         self.authority.check_open(user, checked, options & ~CONTEXTS)
         self.authority.check_open(self.user, checked, options & CONTEXTS)
@@ -245,7 +246,7 @@ class ConnectionState:
     # The unit of work
 
     def check_room(self, messages: int) -> None:
-        """2024 when the unit of work would hold more than MAXUMSGS."""
+        """Raise 2024 if the unit of work would hold more than MAXUMSGS messages."""
         work = self.work
         if messages == 1 and not (work.taken or work.puts):  # there is room for one
             return
@@ -258,7 +259,7 @@ class ConnectionState:
     def accept(self, own: StoreUnit, options: int) -> None:
         """Add what a put produced to the unit of work, or commit it now if the put is outside syncpoint."""
         if not options & mq.MQPMO_SYNCPOINT:
-            # What becomes of an asynchronous put is remembered when it is made: it does not wait for others.
+            # The outcome of an asynchronous put is recorded when it is made, so its commit does not wait for others.
             together = not options & mq.MQPMO_ASYNC_RESPONSE
             self.settlement = self.core.commit_call(own, self, together=together)
             return
@@ -293,11 +294,11 @@ class Connections:
         return iter(list(self._by_id.values()))
 
     def add(self, connection: ConnectionState) -> None:
-        """MQCONN."""
+        """Add a connection: MQCONN."""
         self._by_id[connection.connection_id] = connection
 
     def discard(self, connection: ConnectionState) -> None:
-        """MQDISC. The queue manager's own connections are not among these."""
+        """Remove a connection: MQDISC. The queue manager's own connections are not among these."""
         self._by_id.pop(connection.connection_id, None)
 
     def subscription_in_use(self, name: str) -> bool:
@@ -306,8 +307,8 @@ class Connections:
 
 
 class WaitingGet:
-    """An MQGET that waits on its queue, or has not looked at all of it yet: tried again when something may have
-    arrived, answered once. Implements `local_queue.Waiter` and `searches.Searching`."""
+    """An MQGET that waits on its queue, or has not looked at all of it yet. It is tried again when something may have
+    arrived, and answered once. Implements `local_queue.Waiter` and `searches.Searching`."""
 
     def __init__(
         self,
@@ -320,9 +321,9 @@ class WaitingGet:
         correl_id: bytes | None,
         accept: Callable[[bytes, bytes], Got | None] | None = None,
     ) -> None:
-        """`get` is what it comes to now, given the search that it goes on with; None: it waits on. `accept` is what it
-        comes to with a message that is about to be put, given its head and body; None: that has to be on the queue
-        first."""
+        """`get` returns the outcome now, given the search that it continues; None: the get waits on. `accept` returns
+        the outcome with a message that is about to be put, given its head and body; None: the message has to be on the
+        queue first."""
         self.handle = handle
         self._connection = connection
         self._get = get
@@ -337,12 +338,12 @@ class WaitingGet:
         self._timer: Cancel | None = None
         self._cancelled = False
         self._search: LongSearch | None = None
-        """It has not looked at all of the queue yet."""
+        """The search of a get that has not looked at all of the queue yet."""
         self._late = False
-        """Its time was over while it searched."""
+        """Whether its time ran out while it searched."""
 
     def start(self, queue: LocalQueue, deadline: float | None, search: LongSearch | None = None) -> None:
-        """Wait on the queue until `deadline` (monotonic seconds; None: for ever); a `search` goes on."""
+        """Wait on the queue until `deadline` (monotonic seconds; None: for ever), or continue `search`."""
         self._queue, self._deadline = queue, deadline
         self._connection.core.committer.came(self._connection)
         queue.waiters.add(self)
@@ -356,21 +357,21 @@ class WaitingGet:
             self._put_off(search)
 
     def attempt(self) -> bool:
-        """Try to get a message; True when the get has been answered."""
+        """Try to get a message; returns True when the get has been answered."""
         if self._search is not None and not self._connection.ended:
             self._search.disturbed = True
             return False
         return self._try()
 
     def look_on(self) -> None:
-        """Look at some more of the queue."""
+        """Search some more of the queue."""
         if self._search is not None:
             self._search.until = self._connection.core.searches.until()
             self._try()
 
     def _put_off(self, search: LongSearch) -> None:
         self._search, search.last = search, self._late
-        self.any_message = False  # whether others find one is not known
+        self.any_message = False  # it is not known whether others find one
         self._connection.core.searches.add(self)
 
     def _try(self) -> bool:
@@ -389,20 +390,21 @@ class WaitingGet:
         return True
 
     def cancel(self) -> None:
-        """Stop waiting without an answer."""
+        """Stop waiting, without an answer."""
         with self._connection.core.entered():
             self._cancelled = True
             self._finish()
 
     def end(self, outcome: Got | MQError) -> bool:
-        """Answer, once. Always True."""
+        """Answer, once. Always returns True."""
         if not self.ended:
             self._finish()
             self._connection.core.tell(partial(self._arrived, outcome))
         return True
 
     def offer(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
-        """Take a message that is about to be put; the answer is called when that is made, or has failed."""
+        """Take a message that is about to be put. The function returned is called when the put is made or has failed.
+        Returns None if the get does not take the message."""
         got = None if self._accept is None or self._search is not None else self._accept(head, body)
         if got is None:
             return None
@@ -410,7 +412,7 @@ class WaitingGet:
         return partial(self._handed, got)
 
     def _handed(self, got: Got, made: bool) -> None:
-        """The message that was offered has been put, or the get goes on waiting."""
+        """Answer with the message that was offered if it was put; otherwise wait on."""
         core = self._connection.core
         if made:
             if self.handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
@@ -425,7 +427,7 @@ class WaitingGet:
         with self._connection.core.entered():
             if not self.ended:
                 self._timer = None
-                if self._search is not None:  # it has to know that there is none
+                if self._search is not None:  # the search has to find out that there is none
                     self._late = self._search.last = True
                     return
                 self.end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
@@ -441,8 +443,8 @@ class WaitingGet:
 
 
 def tell(connection: ConnectionState, outcome: Got | MQError, arrived: Arrived) -> None:
-    """Call `arrived` with what a get comes to, when its commit is made. A get that needs none does not wait for that of
-    the calls that are gathered."""
+    """Call `arrived` with the outcome of a get, when its commit is made. A get that needs no commit does not wait for
+    the one of the gathered calls."""
     settlement = connection.unsettled()
     if settlement is None:
         connection.core.tell(partial(arrived, outcome))

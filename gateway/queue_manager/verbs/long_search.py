@@ -1,7 +1,7 @@
-"""How far the search of an MQGET has got that looks at a part of a deep queue in each turn.
+"""How far the search of an MQGET has got that looks at one part of a deep queue in each turn.
 
-It goes through the queue as it stood when it began. Where something has changed on the queue meanwhile (a message has
-come, or has been backed out, perhaps in front of where it was), it begins anew before it says what it has found: what
+It goes through the queue as it stood when the search began. If something has changed on the queue meanwhile (a message
+has come or was backed out, perhaps in front of its position), it starts again before it reports what it has found; what
 the selector has refused is not looked at again.
 """
 
@@ -13,11 +13,11 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.store.place import NUMBER_MASK
 
 PASSED_AT_ONCE = 256
-"""So many tokens are passed over, without reading the messages, between two looks at the clock."""
+"""How many tokens are passed over, without reading the messages, between two looks at the clock."""
 
 
 class SearchInterruptedError(Exception):
-    """The time of this turn is over."""
+    """The time of this turn is over; the search goes on in a later one."""
 
     def __init__(self, search: LongSearch) -> None:
         super().__init__("the search goes on in a later turn")
@@ -26,21 +26,21 @@ class SearchInterruptedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class LongSearch:
-    """What is kept of a search between its turns."""
+    """The state of a search between its turns."""
 
     core: Core
     until: float = 0.0
-    """When it has to make room for others (monotonic seconds)."""
+    """When it has to make way for others (monotonic seconds)."""
     after: int | None = None
-    """The token up to which it has looked; None: it is at its beginning."""
+    """The token up to which it has looked; None: it is at the beginning."""
     newest: int = 0
-    """Messages that came when it had begun have this number, or a higher one."""
+    """Messages that came after it had begun have this number or a higher one."""
     disturbed: bool = False
-    """Something has changed on the queue since it began."""
+    """Whether something has changed on the queue since it began."""
     last: bool = False
-    """The get waits no more: 2033 when it has found nothing."""
+    """Whether the get waits no longer: 2033 if the search finds nothing."""
     anew: bool = False
-    """It has begun anew."""
+    """Whether it has started again."""
     passed: int = 0
 
     def __post_init__(self) -> None:
@@ -48,24 +48,24 @@ class LongSearch:
         self.newest = self.core.store.next_number
 
     def looked_at(self, token: int) -> None:
-        """It has looked at a message that is not selected."""
+        """Note that a message was looked at and not selected. Raises SearchInterruptedError if the turn is over."""
         if self.core.scheduler.monotonic() >= self.until:
             self._interrupt(token)
 
     def interrupt(self) -> None:
-        """It needs something that is not there yet."""
+        """Raise SearchInterruptedError because something that the search needs is not ready yet."""
         self._interrupt(self.after)
 
     def passes(self, token: int) -> bool:
-        """Whether a message that is come across is too new for it."""
+        """Whether a message is too new for this search. Raises SearchInterruptedError if the turn is over."""
         self.passed += 1
         if not self.passed % PASSED_AT_ONCE and self.core.scheduler.monotonic() >= self.until:
             self._interrupt(token - 1)
         return token & NUMBER_MASK >= self.newest
 
     def at_end(self, *, found: bool) -> None:
-        """It has found a message, or there is none. What has changed in front of it is looked at: again and again
-        while the get may wait, and once where it is to be answered."""
+        """A message was found, or there is none. If something has changed on the queue, start again: each time while
+        the get may wait, and once if it is to be answered."""
         if not self.disturbed or (self.anew and (found or self.last)):
             return
         self.anew, self.disturbed = True, False

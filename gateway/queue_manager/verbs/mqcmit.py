@@ -17,7 +17,7 @@ def commit(connection: ConnectionState) -> None:
     work = connection.work
     if work.failed:
         back(connection)
-        raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put of the unit of work had failed: MQSTAT says which")
+        raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put of the unit of work has failed: MQSTAT says which")
     if not work.open:
         return
     unit = work.unit
@@ -41,7 +41,8 @@ def commit(connection: ConnectionState) -> None:
 
 
 def _leave_out_deleted(work: UnitOfWork) -> None:
-    """What was put to a temporary queue goes with it: nobody could get it, but one who makes a queue of that name."""
+    """Leave out what was put on a temporary queue that has been deleted: only a new queue of the same name could get
+    it."""
     there = {queue.name for queue in work.puts if not queue.deleted}
     gone = {queue.name for queue in work.puts if queue.deleted} - there
     work.unit.puts = [puts for puts in work.unit.puts if puts.queue not in gone]
@@ -61,8 +62,8 @@ def back(connection: ConnectionState) -> None:
 
 
 def _return_messages(connection: ConnectionState, work: UnitOfWork) -> None:
-    """Return messages to their places with BackoutCount raised; one marked to skip backout stays got. Positions in
-    groups and segmented messages are again what they were."""
+    """Return messages to their places with BackoutCount raised; one marked to skip backout stays got. The positions in
+    groups and segmented messages are restored."""
     for order, before in work.orders.values():
         order.restore(before)
     unit = StoreUnit()
@@ -73,7 +74,7 @@ def _return_messages(connection: ConnectionState, work: UnitOfWork) -> None:
     try:
         if unit:
             connection.core.commit(unit)
-    except MQError:  # the store cannot be written: the messages are returned without their counts raised
+    except MQError:  # the store cannot be written: the messages are returned with their counts as they were
         pass
     finally:
         for queue, tokens in _by_queue(work).items():

@@ -9,7 +9,7 @@ from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 
 def disconnect(connection: ConnectionState, *, commit: bool) -> None:
-    """End the connection, its unit of work committed or backed out. Waiting gets are answered with 2009."""
+    """End the connection and commit or back out its unit of work. Waiting gets are answered with 2009."""
     if connection.ended:
         return
     failure: MQError | None = None
@@ -38,6 +38,6 @@ def _close_all(connection: ConnectionState) -> None:
                 mqsub.close_subscription(connection, handle, mq.MQCO_NONE)
             else:
                 mqopen.close_object(connection, handle)
-        except MQError:  # the store cannot be written: temporary objects are cleared up by the next start
+        except MQError:  # the store cannot be written: the next start cleans up temporary objects
             continue
     connection.handles.clear()

@@ -35,7 +35,8 @@ _WITH_UNLOCK = mq.MQGMO_UNLOCK | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESC
 _PARTICULAR = (
     BROWSE | mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG |
     mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE )  # fmt: skip
-"""Gets with these pass over messages that others would take: a cursor is past them, or they are no whole."""
+"""Gets with these options pass over messages that others would take: those before the cursor, or those that are not
+complete."""
 _NO_FLAGS = bytes(4)
 _SELECTS_NOTHING = mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR | mq.MQGMO_UNLOCK
 SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT
@@ -67,14 +68,15 @@ def _clash(value: int) -> bool:
 
 
 def check_options(options: GetOptions) -> None:
-    """2046 for options that clash, 2460 when properties are to be returned in a message handle and none is given."""
+    """Raise 2046 for options that clash, and 2460 if properties are to be returned in a message handle and none is
+    given."""
     value = options.options
     if _clash(value):
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQGMO.Options 0x{value:X} holds options that clash or are unknown")
     if value & mq.MQGMO_PROPERTIES_IN_HANDLE and not options.handle_given:
         raise MQError(mq.MQRC_HMSG_ERROR, "MQGMO_PROPERTIES_IN_HANDLE needs a message handle in MQGMO.MsgHandle")
     if value & mq.MQGMO_WAIT and options.wait_interval < mq.MQWI_UNLIMITED:
-        raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is below -1")
+        raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is less than -1")
 
 
 def get(
@@ -86,8 +88,8 @@ def get(
     *,
     briefly: bool = False,
 ) -> Got:
-    """Get one message. Never waits: 2033 when there is none now. `briefly`: SearchInterruptedError where that is not
-    known soon."""
+    """Get one message. Never waits: raises 2033 if there is none now. `briefly`: raises SearchInterruptedError if the
+    outcome is not known soon."""
     correl_id = plain_gets.plain_correl_id(handle, md, options)
     if correl_id is None:
         check_options(options)
@@ -96,7 +98,7 @@ def get(
         if got is not None:
             return got
         if looked:
-            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the queue has no message that fits", 2)
+            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message on the queue matches", 2)
     asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
     part = LongSearch(connection.core) if briefly else None
     return _attempt(connection, handle, md, options, buffer_length, asked, part)
@@ -111,7 +113,7 @@ def _attempt(
     asked: Wanted,
     part: LongSearch | None,
 ) -> Got:
-    """The same with options that were checked."""
+    """The same, with options that have been checked."""
     queue = _queue_of(connection, handle, options)
     search = Search(connection.core, queue, handle, _order(handle, options), part)
     try:
@@ -170,7 +172,7 @@ def _plain_outcome(
     correl_id: bytes,
     part: LongSearch | None,
 ) -> Got | MQError | None:
-    """What a plain get that may wait comes to now; None: it waits on."""
+    """Returns the outcome of a plain get that may wait; None: it waits on."""
     if part is None and not (connection.ended or connection.core.quiescing):
         try:
             got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
@@ -190,7 +192,7 @@ def _outcome(
     asked: Wanted,
     part: LongSearch | None,
 ) -> Got | MQError | None:
-    """What a get that may wait comes to now; None: it waits on. `part` is its search, if that goes on."""
+    """Returns the outcome of a get that may wait; None: it waits on. `part` is its search, if that goes on."""
     if connection.ended:
         return MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended")
     if connection.core.quiescing and options.options & mq.MQGMO_FAIL_IF_QUIESCING:
@@ -203,17 +205,18 @@ def _outcome(
 
 
 def _refused(error: MQError | StoreError) -> MQError:
-    """What a get that may wait is answered: nobody calls it who could be told that a message cannot be read."""
+    """Returns the answer to a get that may wait. A damaged message cannot be reported by raising, because nobody has
+    called."""
     return error if isinstance(error, MQError) else MQError(reason_unread(error), str(error))
 
 
 def reason_unread(error: StoreError) -> int:
-    """The reason code of a store that could not be read, or take what a call comes to."""
+    """Returns the reason code for a store that could not be read, or could not store the outcome of a call."""
     return mq.MQRC_OBJECT_DAMAGED if isinstance(error, StoreCorrupt) else reason_of(error)
 
 
 def _nothing() -> None:
-    """Cancels a get that has been answered."""
+    """Does nothing: cancels a get that has been answered."""
 
 
 def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) -> LocalQueue:
@@ -256,7 +259,7 @@ def _get(
         return Got(md, b"", 0, queue.name)
     candidate = _choose(handle, search, asked, options)
     if candidate is None:
-        raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that fits", 2)
+        raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that matches", 2)
     parts, reason = _parts(search, candidate, options)
     _check_syncpoint(search.order, candidate, options)
     got = _as_got(connection, handle, queue, candidate, parts, options)
@@ -281,23 +284,24 @@ def _get(
 
 
 def _order(handle: Handle, options: GetOptions) -> LogicalOrder:
-    """The position that this get goes on from: browsing has its own, and begins anew with MQGMO_BROWSE_FIRST."""
+    """Returns the position from which this get continues: browsing has its own, and begins anew with
+    MQGMO_BROWSE_FIRST."""
     value = options.options
     if value & mq.MQGMO_BROWSE_FIRST:
         return LogicalOrder()
     goes_on = value & mq.MQGMO_BROWSE_NEXT and handle.cursor is not None
     if goes_on and bool(value & mq.MQGMO_LOGICAL_ORDER) != handle.browsed_in_order:
-        text = "MQGMO_LOGICAL_ORDER is not as it was at the last browse: begin with MQGMO_BROWSE_FIRST"
+        text = "MQGMO_LOGICAL_ORDER differs from the last browse: begin again with MQGMO_BROWSE_FIRST"
         raise MQError(mq.MQRC_INCONSISTENT_BROWSE, text)
     return handle.browsing if value & BROWSE else handle.getting
 
 
 def _check_syncpoint(order: LogicalOrder, candidate: Candidate, options: GetOptions) -> None:
-    """2245 when a group is got in logical order partly inside and partly outside syncpoint."""
+    """Raise 2245 if a group is got in logical order partly inside and partly outside syncpoint."""
     value = options.options
     removes_next = value & mq.MQGMO_LOGICAL_ORDER and order.open and not value & BROWSE
     if removes_next and _inside(candidate, value) != order.syncpoint:
-        raise MQError(mq.MQRC_INCONSISTENT_UOW, "all messages of a group are got inside syncpoint, or none")
+        raise MQError(mq.MQRC_INCONSISTENT_UOW, "a group must be got wholly inside syncpoint, or wholly outside")
 
 
 def _inside(candidate: Candidate, value: int) -> bool:
@@ -321,7 +325,7 @@ def _choose(handle: Handle, search: Search, asked: Wanted, options: GetOptions) 
 
 
 def _parts(search: Search, candidate: Candidate, options: GetOptions) -> tuple[list[Candidate], int]:
-    """The segments that are got as one message, and the warning if that is not all of them."""
+    """Returns the segments that are got as one message, and the warning if these are not all of them."""
     segmented = descriptor.integer(candidate.md, "flags") & mq.MQMF_SEGMENT
     if not segmented or not options.options & mq.MQGMO_COMPLETE_MSG:
         return [candidate], 0
@@ -338,7 +342,7 @@ def _as_got(
     parts: list[Candidate],
     options: GetOptions,
 ) -> Got:
-    """The message as the program gets it, before it is converted and cut to the buffer."""
+    """Returns the message as the program gets it, before it is converted and cut to the buffer."""
     core = connection.core
     md = descriptor.with_remaining(candidate.md, candidate.expiry / 1_000_000 if candidate.expiry else None, core.now())
     data = b"".join(part.data for part in parts) if len(parts) > 1 else candidate.data
@@ -352,14 +356,14 @@ def _as_got(
 
 
 def _property_control(handle: Handle, queue: LocalQueue) -> int:
-    """PROPCTL of the object opened: an alias has its own."""
+    """Returns PROPCTL of the object that was opened: an alias has its own."""
     definition = handle.target.chain[0] if handle.target is not None and handle.target.chain else queue.definition
     value = definition.attributes.get("PROPCTL", queue.property_control)
     return value if isinstance(value, int) else 0
 
 
 def _advance(connection: ConnectionState, order: LogicalOrder, parts: list[Candidate], options: GetOptions) -> None:
-    """Move on behind what was got in logical order."""
+    """Move the position on behind what was got in logical order."""
     first, before = parts[0], replace(order)
     if not order.open:
         order.group_id, order.offset = first.md[descriptor.GROUP_ID], 0
@@ -373,7 +377,7 @@ def _advance(connection: ConnectionState, order: LogicalOrder, parts: list[Candi
 
 
 def _place(connection: ConnectionState, order: LogicalOrder, parts: list[Candidate], options: GetOptions) -> None:
-    """Note where a message got without logical order stands: what is got in logical order next goes on there."""
+    """Note the position of a message got without logical order: the next get in logical order continues there."""
     before = replace(order)
     order.place(parts[0].md, syncpoint=_inside(parts[0], options.options))
     order.kept_by_queue_manager = False
@@ -397,8 +401,8 @@ def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: Col
 def _for_getter(
     md: bytes, data: bytes, options: GetOptions, property_control: int
 ) -> tuple[bytes, bytes, list[Property] | None]:
-    """Descriptor and data with the properties as PROPCTL and the options ask for, and the properties for the message
-    handle. A message with a broken MQRFH2 is returned unchanged."""
+    """Returns descriptor and data with the properties as PROPCTL and the options require, and the properties for the
+    message handle. A message with a broken MQRFH2 is returned unchanged."""
     if md[32:40] != mq.MQFMT_RF_HEADER_2:
         return md, data, [] if options.handle_given else None
     try:
@@ -431,7 +435,7 @@ def convert_data(got: Got, asked: bytes, buffer_length: int, ccsid: int, *, acce
 
 
 def fit_buffer(got: Got, buffer_length: int, *, accept: bool) -> bool:
-    """Cut the data to the buffer; False when the message must stay on the queue (2080)."""
+    """Cut the data to the buffer. Returns False if the message must stay on the queue (2080)."""
     if len(got.data) <= buffer_length:
         return True
     got.data = got.data[:buffer_length]
@@ -458,7 +462,7 @@ def _browse(
 
 
 def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> bool:
-    """Release the handle's lock on the message under its cursor; whether there was one."""
+    """Release the handle's lock on the message under its cursor; returns whether there was one."""
     if not handle.cursor_locked or handle.cursor is None:
         return False
     handle.cursor_locked = False
@@ -502,8 +506,8 @@ def _take(
 
 
 def _as_delivered(parts: list[Candidate], now: float) -> list[tuple[bytes, bytes]]:
-    """Descriptor, with what is left of its Expiry, and data of each part for its COD. Of segments got as one message
-    the first reports all of the data, and the others ask for no report."""
+    """Returns descriptor, with what is left of its Expiry, and data of each part, for its COD. If segments are got as
+    one message, the first part reports all of the data, and the others ask for no report."""
     first, *others = parts
     md = descriptor.with_remaining(first.md, first.expiry / 1_000_000 if first.expiry else None, now)
     if not others:

@@ -12,16 +12,16 @@ from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Defi
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 DATE, TIME = (2004, 2027), (2005, 2028)
-"""MQCA_CREATION_DATE and MQCA_ALTERATION_DATE, and the times."""
+"""MQCA_CREATION_DATE and MQCA_ALTERATION_DATE, and the corresponding times."""
 MQCA_TOPIC_NAME = 2092
 MQCA_PROCESS_NAME = 2012
 OF_QUEUES = frozenset(selector for kind in QUEUE_KINDS for selector in BY_SELECTOR[kind]) | {
     mq.MQIA_Q_TYPE, mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_OPEN_INPUT_COUNT, mq.MQIA_OPEN_OUTPUT_COUNT,
     mq.MQIA_DEFINITION_TYPE,
 }  # fmt: skip
-"""Attributes of queues: one that a type of queue does not have is a warning (2068), any other an error (2067)."""
+"""Attributes of queues: one that a type of queue does not have gives a warning (2068), any other an error (2067)."""
 _LENGTHS = {one.selector: one.length for kind in QUEUE_KINDS for one in BY_SELECTOR[kind].values() if one.is_text}
-"""Of the character attributes of queues."""
+"""The lengths of the character attributes of queues."""
 _WRONG_VALUES = {
     "GET": mq.MQRC_INHIBIT_VALUE_ERROR, "PUT": mq.MQRC_INHIBIT_VALUE_ERROR, "TRIGGER": mq.MQRC_TRIGGER_CONTROL_ERROR,
     "TRIGDPTH": mq.MQRC_TRIGGER_DEPTH_ERROR, "TRIGMPRI": mq.MQRC_TRIGGER_MSG_PRIORITY_ERR,
@@ -31,7 +31,8 @@ SETTABLE = frozenset({"GET", "PUT", "TRIGGER", "TRIGDPTH", "TRIGMPRI", "TRIGTYPE
 
 
 def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int]) -> Inquired:
-    """MQINQ: attributes in the order of their selectors; warning 2068 for one that the type of queue does not have."""
+    """MQINQ: returns attributes in the order of their selectors, with warning 2068 for one that the type of queue does
+    not have."""
     handle.needs(mq.MQOO_INQUIRE, mq.MQRC_NOT_OPEN_FOR_INQUIRE, "MQOO_INQUIRE")
     definition = _current(connection, handle)
     integers: list[int] = []
@@ -54,18 +55,18 @@ def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int
 
 
 def _unknown(selector: int, kind: str = "") -> MQError:
-    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute of {kind or 'any object'}")
+    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is not an attribute of {kind or 'any object'}")
 
 
 def _check_of_queues(definition: Definition, selector: int) -> None:
-    """2067 unless the object is a queue, and the selector one of another type of queue."""
+    """Raise 2067 unless the object is a queue and the selector an attribute of another type of queue."""
     if definition.kind not in QUEUE_KINDS or selector not in OF_QUEUES:
         raise _unknown(selector, f"a {definition.kind}")
 
 
 def _current(connection: ConnectionState, handle: Handle) -> Definition:
-    """The current definition of an open object; 2041 when it has been deleted, 2052 for a dynamic queue, also if there
-    is another of its name."""
+    """Returns the current definition of an open object. Raises 2041 if it has been deleted, or 2052 for a dynamic
+    queue, even if there is a new one of its name."""
     definition, queue = handle.definition, handle.named
     if queue is None and handle.target is not None and definition is not None and definition.kind == "QLOCAL":
         queue = handle.target.queue
@@ -82,7 +83,7 @@ def _current(connection: ConnectionState, handle: Handle) -> Definition:
 
 
 def integer_attribute(connection: ConnectionState, definition: Definition, selector: int) -> int | None:
-    """An integer attribute; None if this type of queue does not have it, 2067 if no type has."""
+    """Returns an integer attribute; None if this type of queue does not have it. Raises 2067 if no type has it."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if attribute is not None:
         return definition.number(attribute.keyword)
@@ -93,7 +94,7 @@ def integer_attribute(connection: ConnectionState, definition: Definition, selec
 
 
 def _unset_integers(connection: ConnectionState, definition: Definition) -> dict[int, int]:
-    """Integer attributes that no command sets."""
+    """Returns the integer attributes that no command sets."""
     core = connection.core
     if definition.kind == "QMGR":
         return {
@@ -117,7 +118,7 @@ def _unset_integers(connection: ConnectionState, definition: Definition) -> dict
 
 
 def character_attribute(connection: ConnectionState, definition: Definition, selector: int) -> bytes | None:
-    """A character attribute in its full length; None and 2067 as for integers."""
+    """Returns a character attribute in its full length; None and 2067 as for integers."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
         return b"".join(name.encode().ljust(48) for name in definition.names())
@@ -179,7 +180,7 @@ def set_attributes(
                 raise MQError(mq.MQRC_INT_ATTR_COUNT_ERROR, "fewer integers than integer selectors")
             value = number
         if checked(attribute, value) is None:
-            text = f"{value!r} is no value for {attribute.keyword}"
+            text = f"{value!r} is not a valid value for {attribute.keyword}"
             raise MQError(_WRONG_VALUES.get(attribute.keyword, mq.MQRC_SELECTOR_ERROR), text)
         given[attribute.keyword] = value
     connection.administration.alter(definition.kind, definition.name, given)

@@ -27,12 +27,10 @@ _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
 def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int, *, once: bool = False) -> Handle:
-    """MQOPEN: a handle of the object. The descriptor is filled in. `once`: for MQPUT1."""
+    """MQOPEN: returns a handle of the object, and fills in the descriptor. `once`: for MQPUT1."""
     check_options(options)
     if wanted.selection and (wanted.object_type != mq.MQOT_Q or not options & (INPUT | mq.MQOO_BROWSE)):
-        raise MQError(
-            mq.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selection string is for queues that are got from, or browsed"
-        )
+        raise MQError(mq.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selection string needs a queue opened for input or browse")
     selector = compile_selector(wanted.selection) if wanted.selection else None
     user = connection.user_for(wanted.alternate_user, asked=bool(options & mq.MQOO_ALTERNATE_USER_AUTHORITY))
     if wanted.object_type == mq.MQOT_Q:
@@ -60,24 +58,25 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
 
 
 def _refuse_model(connection: ConnectionState, wanted: ObjectDescriptor) -> None:
-    """2057 for a model queue: the queue that MQPUT1 made of it would go with its message when the call ends."""
+    """Raise 2057 for a model queue in MQPUT1: the queue made from it would be deleted, with the message, when the call
+    ends."""
     core = connection.core
     if wanted.name in core.queues or wanted.queue_manager not in {"", core.name}:
         return
     named = core.catalogue.get("QUEUE", wanted.name)
     if named is not None and named.kind == "QMODEL":
-        raise MQError(mq.MQRC_Q_TYPE_ERROR, f"{wanted.name!r} is a model queue: MQOPEN makes a queue of it")
+        raise MQError(mq.MQRC_Q_TYPE_ERROR, f"{wanted.name!r} is a model queue: MQOPEN makes a queue from it")
 
 
 def _check_inquires(wanted: ObjectDescriptor, options: int) -> None:
-    """2045 for what is not a queue or a topic and is opened for anything but MQINQ."""
+    """Raise 2045 if an object that is neither a queue nor a topic is opened for anything but MQINQ."""
     if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_SET):
-        text = f"an object of type {wanted.object_type} is opened with MQOO_INQUIRE only"
+        text = f"an object of type {wanted.object_type} can be opened with MQOO_INQUIRE only"
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, text)
 
 
 def check_options(options: int) -> None:
-    """2046 for options that clash, are unknown, or ask for nothing."""
+    """Raise 2046 for options that clash, are unknown, or ask for nothing."""
     inputs = options & INPUT
     verbs = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_INQUIRE | mq.MQOO_SET)
     clash = (
@@ -97,7 +96,7 @@ def check_options(options: int) -> None:
 
 def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
     if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or not options & mq.MQOO_OUTPUT:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output only; MQSUB subscribes")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic can be opened for output only: use MQSUB")
     topic = connection.topics.full(wanted.name, wanted.object_string)
     definition = connection.core.catalogue.get("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC")
     connection.authorise_topic(topic, "PUB", user)
@@ -107,12 +106,12 @@ def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int, 
 
 
 def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
-    """A handle of a queue, or of a dynamic queue made from a model. The caller has checked options and the authority of
-    the user."""
+    """Returns a handle of a queue, or of a dynamic queue made from a model. The caller has checked the options and the
+    authority of the user."""
     core = connection.core
     gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
     if gets and wanted.queue_manager not in {"", core.name}:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue of another queue manager is opened for output only")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a remote queue can be opened for output only")
     model = core.catalogue.get("QUEUE", wanted.name) if wanted.queue_manager in {"", core.name} else None
     created = model is not None and model.kind == "QMODEL"
     if created and model is not None:
@@ -129,7 +128,7 @@ def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: i
 
 
 def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """A handle for MQINQ and MQSET alone, which are about the object named and not the queue it resolves to."""
+    """Returns a handle only for MQINQ and MQSET, which are about the object named and not the queue it resolves to."""
     definition = connection.core.catalogue.get("QUEUE", wanted.name)
     if definition is None:
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {wanted.name!r}")
@@ -166,7 +165,7 @@ def _opened(
     if options & mq.MQOO_OUTPUT:
         queue.outputs += 1
     handle.made_queue = created
-    if gets or options & mq.MQOO_OUTPUT:  # MQOD.ResolvedQName: nothing for MQINQ and MQSET alone
+    if gets or options & mq.MQOO_OUTPUT:  # MQOD.ResolvedQName: not filled in for MQINQ and MQSET alone
         names = target.resolved(connection.core.name, local=bool(options & mq.MQOO_RESOLVE_LOCAL_Q))
         wanted.resolved_name, wanted.resolved_queue_manager = names
     wanted.resolved_type = mq.MQOT_Q
@@ -174,7 +173,7 @@ def _opened(
 
 
 def take_input(queue: LocalQueue, options: int) -> None:
-    """Count a handle that gets or browses; 2042 when another handle, or this one, is exclusive."""
+    """Count a handle that gets or browses. Raises 2042 if another handle, or this one, is exclusive."""
     inputs = options & INPUT
     if inputs:
         exclusive = inputs == mq.MQOO_INPUT_EXCLUSIVE or (
@@ -202,19 +201,19 @@ _CLOSE_OPTIONS = {
 
 
 def close_object(connection: ConnectionState, handle: Handle, options: int = mq.MQCO_NONE) -> None:
-    """MQCLOSE of anything but a subscription."""
+    """MQCLOSE of anything except a subscription."""
     if handle.object_type == mq.MQOT_Q:
         _close_queue(connection, handle, options)
     elif options != mq.MQCO_NONE:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "close options are for dynamic queues and subscriptions")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "close options are only for dynamic queues and subscriptions")
 
 
 def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> None:
-    """Release the handle's counts; delete a dynamic queue if that is asked for or due."""
+    """Release what the handle counts for; delete a dynamic queue if that is asked for or due."""
     if options not in _CLOSE_OPTIONS:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     if options in {mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_KEEP_SUB and MQCO_REMOVE_SUB are for subscriptions")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_KEEP_SUB and MQCO_REMOVE_SUB are only for subscriptions")
     local = handle.named if handle.target is None else handle.target.queue
     deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
     goes_with_handle = handle.made_queue and local is not None and local.temporary
@@ -232,21 +231,22 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
 
 
 def _may_delete(connection: ConnectionState, handle: Handle, queue: LocalQueue | None, *, purge: bool) -> None:
-    """Refuse MQCO_DELETE and MQCO_DELETE_PURGE. Other handles of the queue are no hindrance: they find it deleted. The
-    user who has to have the right is the one that MQOPEN was authorised for (MQOD.AlternateUserId)."""
+    """Raise MQError if MQCO_DELETE or MQCO_DELETE_PURGE is not allowed. Other handles of the queue do not prevent it:
+    they find it deleted. The user who needs the right is the one that MQOPEN was authorised for
+    (MQOD.AlternateUserId)."""
     dynamic = queue is not None and queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC
     if queue is None or not dynamic or connection.topics.manages(queue.name):
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues, if no subscription's")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues of no subscription")
     if not handle.made_queue and queue.definition.extra.get(MADE_BY) != handle.user:
         connection.authority.check(handle.user, "QUEUE", queue.name, "DLT")
     if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
-        raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit, or back out, first")
+        raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit or back out first")
     if connection.core.depth(queue) and not purge:
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} holds messages: MQCO_DELETE_PURGE deletes them with it")
 
 
 def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
-    """Uncount a handle that gets or browses, and release its lock on the message under the cursor."""
+    """Stop counting a handle that gets or browses, and release its lock on the message under the cursor."""
     if handle.options & INPUT:
         queue.inputs -= 1
         queue.exclusive = queue.exclusive and bool(queue.inputs)

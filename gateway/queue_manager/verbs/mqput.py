@@ -1,6 +1,6 @@
 """MQPUT and MQPUT1: check and complete the descriptor, set context and identifiers, place the message.
 
-Section 7 of the MQI reference, MQPUT. An error is raised, a warning is in the result.
+Section 7 of the MQI reference, MQPUT. An error is raised; a warning is part of the result.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NEEDED_ON_OPEN = {
     ),
     mq.MQPMO_SET_ALL_CONTEXT: (mq.MQOO_SET_ALL_CONTEXT, mq.MQRC_NOT_OPEN_FOR_SET_ALL),
 }  # fmt: skip
-"""By context option: the options of MQOPEN that allow it, and what is answered where none was given."""
+"""By context option: the options of MQOPEN that allow it, and the reason code if none was given."""
 KNOWN_REPORTS = 0x0FE07FC7 | mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA
 REFUSED_REPORTS = 0x101C0000
-"""MQRO_REJECT_UNSUP_MASK: a bit of these that is not known is refused, others are let through with a warning."""
+"""MQRO_REJECT_UNSUP_MASK: an unknown bit among these is refused; other unknown bits are let through with a warning."""
 REFUSED_LOCAL_REPORTS = 0x0003FF00
-"""MQRO_ACCEPT_UNSUP_IF_XMIT_MASK: these are let through on the way to another queue manager only."""
+"""MQRO_ACCEPT_UNSUP_IF_XMIT_MASK: unknown bits among these are let through only on the way to another queue manager."""
 ASKS_FOR_REPORT = (
     mq.MQRO_EXCEPTION | mq.MQRO_EXPIRATION | mq.MQRO_COA | mq.MQRO_COD | mq.MQRO_PAN | mq.MQRO_NAN | mq.MQRO_ACTIVITY
 )
@@ -60,11 +60,11 @@ SAME_AS_OF_MQOPEN = (
     mq.MQPMO_PASS_IDENTITY_CONTEXT | mq.MQPMO_PASS_ALL_CONTEXT | mq.MQPMO_SET_IDENTITY_CONTEXT
     | mq.MQPMO_SET_ALL_CONTEXT | mq.MQPMO_ALTERNATE_USER_AUTHORITY
 )  # fmt: skip
-"""What MQPUT asks to be opened for, and MQPUT1 opens for itself: the values are those of MQOPEN's options."""
+"""What MQPUT needs the object to be opened for, and MQPUT1 opens it for; the values are those of the MQOPEN options."""
 
 
 def check_options(options: PutOptions, *, mqput1: bool = False) -> None:
-    """2046 for options that clash, are unknown, or are for the other call."""
+    """Raise 2046 for options that clash, are unknown, or belong to the other call."""
     value = options.options
     others = mq.MQPMO_LOGICAL_ORDER if mqput1 else mq.MQPMO_ALTERNATE_USER_AUTHORITY
     contexts = sum(1 for context in CONTEXTS if value & context)
@@ -75,8 +75,8 @@ def check_options(options: PutOptions, *, mqput1: bool = False) -> None:
 
 
 def put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
-    """One message to an open object. The outcome of an asynchronous put is also noted for MQSTAT; one that failed in a
-    unit of work makes MQCMIT fail."""
+    """Put one message on an open object. The outcome of an asynchronous put is also noted for MQSTAT; one that fails in
+    a unit of work makes MQCMIT fail."""
     repeated = handle.repeated
     if repeated is not None:
         made = repeated.message(connection.core, connection.user, md, options, data)
@@ -104,7 +104,8 @@ def put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOpti
 
 
 def _note(status: Status, queue_manager: str, comp_code: int, reason: int, handle: Handle) -> None:
-    """MQSTAT reports the first error of asynchronous puts, and a warning only until there is an error."""
+    """Note an outcome for MQSTAT, which reports the first error of asynchronous puts, and a warning only until there is
+    an error."""
     if status.comp_code >= comp_code:
         return
     status.comp_code, status.reason = comp_code, reason
@@ -123,7 +124,7 @@ def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOpt
         return _publish(connection, handle, md, options, data)
     target = handle.target
     if target is None:
-        raise MQError(mq.MQRC_NOT_OPEN_FOR_OUTPUT, "the object is not one messages are put to")
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_OUTPUT, "messages cannot be put on this object")
     if target.queue is not None and target.queue.deleted:
         raise MQError(mq.MQRC_Q_DELETED, f"{target.queue.name} has been deleted")
     target = handle.target = refreshed(connection.core, target)
@@ -133,10 +134,10 @@ def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOpt
 def _put_to(
     connection: ConnectionState, handle: Handle, target: Target, md: bytes, options: PutOptions, data: bytes
 ) -> PutResult:
-    """One message to one destination, in the connection's unit of work or committed before this returns."""
+    """Put one message on one destination, in the connection's unit of work or committed before this returns."""
     core = connection.core
     if options.options & mq.MQPMO_RETAIN and not target.topic:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQPMO_RETAIN is for publications")
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQPMO_RETAIN is only for publications")
     target.check_put()
     message, warning = completed(connection, target, md, options)
     if message.flags & mq.MQMF_SEGMENT:
@@ -158,14 +159,14 @@ def _put_to(
     connection.accept(own, options.options)
     if before is not None:
         _move_on(connection, handle, before, message, options, len(data))
-    elif handle.number and not warning[0]:  # MQPUT1 has a handle for one message
+    elif handle.number and not warning[0]:  # MQPUT1 uses its handle for one message only
         handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
     local = bool(options.options & mq.MQPMO_RESOLVE_LOCAL_Q)
     return PutResult(md, *target.resolved(core.name, local=local), *warning)
 
 
 def _check_segment(message: Descriptor, length: int) -> None:
-    """Refuse an empty one that is not the last, and a report about a segment that says of it what cannot be."""
+    """Refuse an empty segment that is not the last, and a report about a segment whose OriginalLength is impossible."""
     least = 0 if message.flags & mq.MQMF_LAST_SEGMENT else 1
     if length < least:
         raise MQError(mq.MQRC_SEGMENT_LENGTH_ZERO, "only the last segment of a message may be empty")
@@ -182,7 +183,7 @@ def _move_on(
     options: PutOptions,
     length: int,
 ) -> None:
-    """Note where the handle is in a group or a message after this put."""
+    """Note the handle's position in a group or a message after this put."""
     logical, syncpoint = handle.putting, bool(options.options & mq.MQPMO_SYNCPOINT)
     logical.kept_by_queue_manager = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
     if not logical.kept_by_queue_manager:
@@ -195,7 +196,7 @@ def _move_on(
 
 def _publish(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
     if not 0 <= options.publication_level <= HIGHEST_LEVEL:
-        raise MQError(mq.MQRC_PMO_ERROR, f"PubLevel {options.publication_level} is not 0 to {HIGHEST_LEVEL}")
+        raise MQError(mq.MQRC_PMO_ERROR, f"PubLevel {options.publication_level} is not from 0 to {HIGHEST_LEVEL}")
     message = _publication(connection, handle, md, options)
     md, data = with_message_properties(connection.core, message.pack(), data, options.properties)
     own = StoreUnit()
@@ -208,7 +209,8 @@ def _publish(connection: ConnectionState, handle: Handle, md: bytes, options: Pu
 
 
 def _publication(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions) -> Descriptor:
-    """The descriptor of a publication before it is copied for each subscription, with the defaults of the topic."""
+    """Returns the descriptor of a publication before it is copied for each subscription, with the defaults of the
+    topic."""
     topics = connection.topics
     message = Descriptor(md)
     if message.priority == mq.MQPRI_PRIORITY_AS_Q_DEF:
@@ -226,7 +228,7 @@ def _publication(connection: ConnectionState, handle: Handle, md: bytes, options
 def completed(
     connection: ConnectionState, target: Target, md: bytes, options: PutOptions
 ) -> tuple[Descriptor, tuple[int, int]]:
-    """The descriptor, checked and complete except for its context, and the warning (0, 0: none)."""
+    """Returns the descriptor, checked and complete except for its context, and the warning (0, 0: none)."""
     message = Descriptor(md)
     warning = _checked(message, options, remote=target.remote)
     _complete(connection.core, target, message, options, md)
@@ -234,8 +236,8 @@ def completed(
 
 
 def _checked(message: Descriptor, options: PutOptions, *, remote: bool) -> tuple[int, int]:
-    """Check the fields that a program sets; (1, 2049) when the priority is above the maximum, (1, 2104) for report
-    options that are not known and do no harm."""
+    """Check the fields that a program sets. Returns (1, 2049) if the priority is above the maximum, (1, 2104) for
+    unknown report options that do no harm."""
     if (
         not (0 < message.type <= mq.MQMT_DATAGRAM and message.type in {1, 2, 4, 8})
         and not 65_536 <= message.type <= MQFB_MAX
@@ -244,11 +246,11 @@ def _checked(message: Descriptor, options: PutOptions, *, remote: bool) -> tuple
     if message.expiry <= 0 and message.expiry != mq.MQEI_UNLIMITED:
         raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {message.expiry} is neither -1 nor above 0")
     if message.feedback and not 0 < message.feedback <= MQFB_MAX:  # whatever the type (MQMD, Feedback)
-        raise MQError(mq.MQRC_FEEDBACK_ERROR, f"Feedback {message.feedback} is not 0 to {MQFB_MAX}")
+        raise MQError(mq.MQRC_FEEDBACK_ERROR, f"Feedback {message.feedback} is not from 0 to {MQFB_MAX}")
     if message.persistence not in {0, 1, 2}:
-        raise MQError(mq.MQRC_PERSISTENCE_ERROR, f"Persistence {message.persistence} is none of 0, 1, 2")
+        raise MQError(mq.MQRC_PERSISTENCE_ERROR, f"Persistence {message.persistence} is not 0, 1 or 2")
     if message.priority < mq.MQPRI_PRIORITY_AS_Q_DEF:
-        raise MQError(mq.MQRC_PRIORITY_ERROR, f"Priority {message.priority} is below -1")
+        raise MQError(mq.MQRC_PRIORITY_ERROR, f"Priority {message.priority} is less than -1")
     unknown = message.report & ~KNOWN_REPORTS & 0xFFFFFFFF
     if unknown & (REFUSED_REPORTS if remote else REFUSED_REPORTS | REFUSED_LOCAL_REPORTS):
         raise MQError(mq.MQRC_REPORT_OPTIONS_ERROR, f"Report 0x{message.report & 0xFFFFFFFF:X} holds unknown options")
@@ -258,22 +260,22 @@ def _checked(message: Descriptor, options: PutOptions, *, remote: bool) -> tuple
         _check_place(message)
     descriptor.normalise(message)
     if text(message.reply_to_q) == "" and (message.type == mq.MQMT_REQUEST or message.report & ASKS_FOR_REPORT):
-        raise MQError(mq.MQRC_MISSING_REPLY_TO_Q, "a request, or a message that asks for reports, needs ReplyToQ")
+        raise MQError(mq.MQRC_MISSING_REPLY_TO_Q, "a request or a message that asks for reports needs ReplyToQ")
     if message.priority > 9:
         return mq.MQCC_WARNING, mq.MQRC_PRIORITY_EXCEEDS_MAXIMUM
     return (mq.MQCC_WARNING, mq.MQRC_UNKNOWN_REPORT_OPTION) if unknown else (0, 0)
 
 
 def _check_place(message: Descriptor) -> None:
-    """Check the place in a group that a program gives itself; in logical order the queue manager does."""
+    """Check the position in a group that a program sets itself; in logical order the queue manager sets it."""
     if not 1 <= message.sequence <= MAX_PLACE:
-        raise MQError(mq.MQRC_MSG_SEQ_NUMBER_ERROR, f"MsgSeqNumber {message.sequence} is not 1 to {MAX_PLACE}")
+        raise MQError(mq.MQRC_MSG_SEQ_NUMBER_ERROR, f"MsgSeqNumber {message.sequence} is not from 1 to {MAX_PLACE}")
     if not 0 <= message.offset <= MAX_PLACE:
-        raise MQError(mq.MQRC_OFFSET_ERROR, f"Offset {message.offset} is not 0 to {MAX_PLACE}")
+        raise MQError(mq.MQRC_OFFSET_ERROR, f"Offset {message.offset} is not from 0 to {MAX_PLACE}")
 
 
 def _complete(core: Core, target: Target, message: Descriptor, options: PutOptions, given: bytes) -> None:
-    """Fill in the defaults of the first definition, identifiers, reply address and character set."""
+    """Fill in the defaults of the first definition, the identifiers, the reply address and the character set."""
     first = target.chain[0].attributes if target.chain else {}
     if message.priority == mq.MQPRI_PRIORITY_AS_Q_DEF:
         message.priority = max(0, int(first.get("DEFPRTY", 0)))
@@ -303,7 +305,8 @@ def _complete(core: Core, target: Target, message: Descriptor, options: PutOptio
 
 
 def with_message_properties(core: Core, md: bytes, data: bytes, given: Sequence[Property]) -> tuple[bytes, bytes]:
-    """The message with the properties of a message handle: as an MQRFH2, or in the descriptor those named Root.MQMD."""
+    """Returns the message with the properties of a message handle: in an MQRFH2, or in the descriptor those named
+    Root.MQMD."""
     if not given:
         return md, data
     limit = core.attribute("MAXPROPL")
@@ -318,7 +321,7 @@ def with_message_properties(core: Core, md: bytes, data: bytes, given: Sequence[
     maximum = properties.MAX_PROPERTIES_LENGTH if limit < 0 else limit
     try:
         return properties.with_properties(md, data, folders, maximum=maximum)
-    except HeaderError as wrong:  # a value that is not of its type
+    except HeaderError as wrong:  # a value is not of its type
         raise MQError(mq.MQRC_PROPERTY_TYPE_ERROR, str(wrong)) from wrong
 
 
@@ -331,7 +334,7 @@ def give_context(connection: ConnectionState, message: Descriptor, handle: Handl
     passed = _passed_context(connection, options) if option in _PASSES else None
     allowed, reason = NEEDED_ON_OPEN.get(option, (0, 0))
     if reason and not handle.options & allowed:
-        raise MQError(reason, "the object was not opened with the option this context needs")
+        raise MQError(reason, "the object was not opened with the option that this context needs")
     if option == mq.MQPMO_SET_ALL_CONTEXT:
         _fill_in_put_time(connection, message)
     elif option == mq.MQPMO_SET_IDENTITY_CONTEXT:
@@ -348,22 +351,22 @@ def give_context(connection: ConnectionState, message: Descriptor, handle: Handl
 
 
 def _passed_context(connection: ConnectionState, options: PutOptions) -> bytes | None:
-    """The MQMD last got on the handle in MQPMO.Context; None if there was no MQGET yet."""
+    """Returns the MQMD last got on the handle in MQPMO.Context; None if there was no MQGET yet."""
     source = connection.handles.get(options.context)
     if source is None or not source.options & mq.MQOO_SAVE_ALL_CONTEXT:
-        raise MQError(mq.MQRC_CONTEXT_HANDLE_ERROR, "MQPMO.Context is no handle opened with MQOO_SAVE_ALL_CONTEXT")
+        raise MQError(mq.MQRC_CONTEXT_HANDLE_ERROR, "MQPMO.Context is not a handle opened with MQOO_SAVE_ALL_CONTEXT")
     return source.saved_context
 
 
 def _identity_context(connection: ConnectionState, message: Descriptor) -> None:
-    """The identity context of a message this program puts: its user."""
+    """Set the identity context of a message that this program puts: its user."""
     message.user = padded(connection.user, 12)
     message.accounting_token = bytes(32)
     message.application_identity = b" " * 32
 
 
 def _origin_context(connection: ConnectionState, message: Descriptor) -> None:
-    """The origin context of a message this program puts: the program and the time."""
+    """Set the origin context of a message that this program puts: the program and the time."""
     message.put_application_type = mq.MQAT_UNIX
     message.put_application_name = padded(connection.application, 28)
     message.put_date, message.put_time = split_time(connection.core.now())

@@ -36,15 +36,15 @@ _CLASHES = (
 
 
 def check_options(wanted: SubscriptionDescriptor) -> None:
-    """2046 for options that clash, 2440 for a durable subscription without a name."""
+    """Raise 2046 for options that clash, and 2440 for a durable subscription without a name."""
     options = wanted.options
     if options & ~KNOWN_OPTIONS or not options & HOW or any(options & both == both for both in _CLASHES):
         raise MQError(
             mq.MQRC_OPTIONS_ERROR,
-            f"MQSD.Options 0x{options:X} clash, are unknown, or say none of CREATE, RESUME, ALTER",
+            f"MQSD.Options 0x{options:X} clash, are unknown, or contain none of CREATE, RESUME, ALTER",
         )
     if options & mq.MQSO_NEW_PUBLICATIONS_ONLY and not options & mq.MQSO_CREATE:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_NEW_PUBLICATIONS_ONLY is for new subscriptions: MQSO_CREATE")
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_NEW_PUBLICATIONS_ONLY is only for new subscriptions: MQSO_CREATE")
     if options & mq.MQSO_GROUP_SUB and not options & mq.MQSO_SET_CORREL_ID:
         raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_GROUP_SUB needs MQSO_SET_CORREL_ID")
     if options & mq.MQSO_DURABLE and not wanted.name:
@@ -52,26 +52,26 @@ def check_options(wanted: SubscriptionDescriptor) -> None:
     if wanted.expiry < 1 and wanted.expiry != mq.MQEI_UNLIMITED:
         raise MQError(mq.MQRC_EXPIRY_ERROR, f"SubExpiry {wanted.expiry} is neither -1 nor above 0")
     if not MQPRI_PRIORITY_AS_PUBLISHED <= wanted.publication_priority <= 9:
-        raise MQError(mq.MQRC_PRIORITY_ERROR, f"PubPriority {wanted.publication_priority} is not -3 to 9")
+        raise MQError(mq.MQRC_PRIORITY_ERROR, f"PubPriority {wanted.publication_priority} is not from -3 to 9")
     if not 0 <= wanted.level <= 9:
-        raise MQError(mq.MQRC_SD_ERROR, f"SubLevel {wanted.level} is not 0 to 9")
+        raise MQError(mq.MQRC_SD_ERROR, f"SubLevel {wanted.level} is not from 0 to 9")
     if wanted.level > 1 and options & mq.MQSO_PUBLICATIONS_ON_REQUEST:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, "a SubLevel above 1 is none for publications on request")
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_PUBLICATIONS_ON_REQUEST needs a SubLevel of 0 or 1")
 
 
 def subscribe(
     connection: ConnectionState, wanted: SubscriptionDescriptor, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
-    """MQSUB: the handle of the managed queue (None: the program gave its own) and that of the subscription."""
+    """MQSUB: returns the handle of the managed queue (None: the program gave its own) and that of the subscription."""
     check_options(wanted)
     existing = connection.core.catalogue.get("SUB", wanted.name) if wanted.name else None
     if existing is None:
         if not wanted.options & mq.MQSO_CREATE:
-            raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"no subscription {wanted.name!r}: MQSO_CREATE makes one")
+            raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"there is no subscription {wanted.name!r}: MQSO_CREATE makes one")
         return _create(connection, wanted, queue_handle)
     if not wanted.options & (mq.MQSO_RESUME | mq.MQSO_ALTER):
         raise MQError(
-            mq.MQRC_SUB_ALREADY_EXISTS, f"subscription {wanted.name!r} is there already: MQSO_RESUME takes it up"
+            mq.MQRC_SUB_ALREADY_EXISTS, f"subscription {wanted.name!r} exists already: MQSO_RESUME resumes it"
         )
     return _resume(connection, wanted, existing, queue_handle)
 
@@ -102,20 +102,21 @@ def _create(
             core.save((definition,))
         core.install(definition)
         _first_publications(connection, wanted, definition.name)
-    except MQError:  # the call fails: there is no subscription, and no queue
+    except MQError:  # the call fails: no subscription and no queue may be left
         _undo(connection, definition, managed)
         raise
     return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
 
 
 def _user(connection: ConnectionState, wanted: SubscriptionDescriptor) -> str:
-    """Whose authority counts."""
+    """Returns the user whose authority counts."""
     asked = bool(wanted.options & mq.MQSO_ALTERNATE_USER_AUTHORITY)
     return connection.user_for(wanted.alternate_user, asked=asked)
 
 
 def _undo(connection: ConnectionState, definition: Definition, managed: Handle | None) -> None:
-    """Remove what an MQSUB that fails has made. What the disk does not let go of is deleted with MQSC."""
+    """Remove what a failing MQSUB has made. What cannot be deleted because of the disk can be deleted with MQSC
+    later."""
     core = connection.core
     with suppress(MQError):
         if managed is not None:
@@ -129,7 +130,7 @@ def _undo(connection: ConnectionState, definition: Definition, managed: Handle |
 
 def _own_queue(handle: Handle | None) -> str:
     if handle is None or handle.target is None or handle.target.queue is None or handle.target.remote:
-        raise MQError(mq.MQRC_HOBJ_ERROR, "without MQSO_MANAGED a handle of an open local queue is needed")
+        raise MQError(mq.MQRC_HOBJ_ERROR, "without MQSO_MANAGED a handle of an open local queue is required")
     return handle.target.queue.name
 
 
@@ -181,7 +182,7 @@ def _resume(
     if wanted.object_string or wanted.topic_object:
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
-            raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
+            raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is for {topic!r}")
     connection.authorise_topic(topic, "RESUME", _user(connection, wanted))
     managed = existing.number("DESTCLAS") == mq.MQDC_MANAGED
     connection.check_handles(2 if managed or queue_handle is None else 1)
@@ -203,9 +204,10 @@ def _resume(
 
 
 def _check_same_queue(connection: ConnectionState, existing: Definition, handle: Handle) -> None:
-    """2019 unless the handle is one of the queue that the subscription puts to, by whatever name."""
+    """Raise 2019 unless the handle belongs to the queue that the subscription puts to, by whatever name it was
+    opened."""
     own, destination = _own_queue(handle), None
-    with suppress(MQError):  # there is no such queue any more
+    with suppress(MQError):  # the queue no longer exists
         destination = resolve(connection.core, existing.text("DEST"), existing.text("DESTQMGR")).queue
     if destination is None or destination.name != own:
         text = f"subscription {existing.name!r} puts to {existing.text('DEST')!r}: MQSO_ALTER changes that"
@@ -213,8 +215,8 @@ def _check_same_queue(connection: ConnectionState, existing: Definition, handle:
 
 
 def _open_destination(connection: ConnectionState, existing: Definition) -> Handle:
-    """The queue that a program or an administrator has given the subscription, for a program that resumes it without a
-    handle; 2522 if it cannot be opened."""
+    """Open the queue that a program or an administrator has given the subscription, for a program that resumes it
+    without a handle. Raises 2522 if it cannot be opened."""
     name, queue_manager = existing.text("DEST"), existing.text("DESTQMGR")
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE
     try:
@@ -222,11 +224,11 @@ def _open_destination(connection: ConnectionState, existing: Definition) -> Hand
         wanted = ObjectDescriptor(name, queue_manager=queue_manager)
         return open_queue(connection, wanted, options, connection.user)
     except MQError as error:
-        raise MQError(MQRC_INVALID_DESTINATION, f"of subscription {existing.name!r}: {error}") from error
+        raise MQError(MQRC_INVALID_DESTINATION, f"destination of subscription {existing.name!r}: {error}") from error
 
 
 def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -> None:
-    """MQSO_RESUME returns the subscription's own attributes in the descriptor."""
+    """Fill in the subscription's own attributes, which MQSO_RESUME returns in the descriptor."""
     flags = (
         (existing.number("DURABLE") == 1, mq.MQSO_DURABLE),
         (existing.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
@@ -246,7 +248,7 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
 
 
 def _check_alterable(wanted: SubscriptionDescriptor, existing: Definition) -> None:
-    """Refuse an alteration of what a subscription keeps as long as there is it."""
+    """Refuse to alter what a subscription keeps for as long as it exists."""
     options, grouped = wanted.options, bool(existing.extra.get("GROUPED", 0))
     managed = bool(options & mq.MQSO_MANAGED)
     correl_id = bytes.fromhex(existing.text("DESTCORL"))[:24].ljust(24, b"\0")
@@ -261,14 +263,14 @@ def _check_alterable(wanted: SubscriptionDescriptor, existing: Definition) -> No
     for differs, reason in reasons:
         if differs:
             raise MQError(
-                reason, f"of subscription {existing.name!r} this cannot be altered: remove it, and make it anew"
+                reason, f"subscription {existing.name!r} cannot be altered in this respect: remove and re-create it"
             )
 
 
 def _altered(
     connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition, queue_handle: Handle | None
 ) -> Definition:
-    """MQSO_ALTER: change the attributes that may change."""
+    """MQSO_ALTER: change the attributes that may change. Returns the definition."""
     if not wanted.options & mq.MQSO_ALTER:
         return existing
     _check_alterable(wanted, existing)
@@ -295,11 +297,11 @@ def _first_publications(connection: ConnectionState, wanted: SubscriptionDescrip
 
 
 def request(connection: ConnectionState, handle: Handle, action: int, options: int) -> int:
-    """MQSUBRQ: send what is retained once more; how many messages."""
+    """MQSUBRQ: send retained publications again; returns how many."""
     if not handle.subscription:
-        raise MQError(mq.MQRC_HOBJ_ERROR, "the handle is not one of a subscription")
+        raise MQError(mq.MQRC_HOBJ_ERROR, "the handle is not a subscription handle")
     if action != mq.MQSR_ACTION_PUBLICATION:
-        raise MQError(MQRC_ACTION_ERROR, f"action {action} is no request for publications")
+        raise MQError(MQRC_ACTION_ERROR, f"action {action} is not a request for publications")
     if options & ~mq.MQSO_FAIL_IF_QUIESCING:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQSRO.Options 0x{options:X} holds unknown options")
     if options:
@@ -311,7 +313,7 @@ def request(connection: ConnectionState, handle: Handle, action: int, options: i
 
 
 def _send_retained(connection: ConnectionState, name: str) -> int:
-    """Send a subscription what is retained on its topics; how many messages."""
+    """Send a subscription the retained publications on its topics; returns how many."""
     subscription = _found(connection, name)
     unit = StoreUnit()
     sent = connection.topics.send_retained(subscription, unit)
@@ -330,7 +332,7 @@ def _found(connection: ConnectionState, name: str) -> Subscription:
 def close_subscription(connection: ConnectionState, handle: Handle, options: int) -> None:
     """MQCLOSE: delete the subscription if it is not durable or MQCO_REMOVE_SUB is given."""
     if options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is only for dynamic queues")
     if options not in {mq.MQCO_NONE, mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     definition = connection.core.catalogue.get("SUB", handle.subscription)
@@ -343,7 +345,7 @@ def close_subscription(connection: ConnectionState, handle: Handle, options: int
 
 
 def remove(connection: ConnectionState, definition: Definition) -> None:
-    """Delete a subscription with its managed queue, which goes when its last handle is closed."""
+    """Delete a subscription and its managed queue, which is deleted when its last handle is closed."""
     core = connection.core
     if definition.number("DURABLE") == 1:
         core.save((), (definition,))

@@ -1,7 +1,8 @@
-"""Gets that most programs make most of the time: the next message, or the one with a CorrelId, whole and as it was put.
+"""The gets that most programs make most of the time: the next message, or the one with a CorrelId, whole and as it was
+put.
 
-Nothing of these needs groups, segments, browsing, selectors, conversion, properties or expiry looked at; a message that
-does need one of them is left where it is, and MQGET finds it in its own way.
+They need no look at groups, segments, browsing, selectors, conversion, properties or expiry. A message that does need
+one is left where it is, and the full MQGET finds it.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ _PUT_DATE = slice(304, 312)
 
 
 class _NotPreparedError(Exception):
-    """To find messages by CorrelId takes longer than a get may."""
+    """Finding messages by CorrelId takes longer than a get may."""
 
 
 @lru_cache(maxsize=256)
 def _may_be_plain(options: int, match: int) -> bool:
-    """Whether such a get is plain unless the descriptor asks for more. Its options do not clash."""
+    """Whether a get with these options is plain unless the descriptor asks for more. The options do not clash."""
     return not options & ~_PLAIN and not match & ~_MATCHES and options & _SYNCPOINTS != _SYNCPOINTS
 
 
 def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | None:
-    """What such a get selects by: a CorrelId, or nothing (NO_ID). None: it is not a plain one, or its options have to
-    be refused."""
+    """Returns what a plain get selects by: a CorrelId, or nothing (NO_ID). Returns None if the get is not plain, or its
+    options have to be refused."""
     match = options.match
     if (
         handle.selector is not None
@@ -59,7 +60,7 @@ def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | N
 
 
 def note_get(connection: ConnectionState, handle: Handle) -> None:
-    """MQGET has found no reason to refuse a get with the handle."""
+    """Note that MQGET has found no reason to refuse a get with the handle."""
     if handle.options & INPUT:
         handle.got_at = connection.core.catalogue.version
 
@@ -67,7 +68,7 @@ def note_get(connection: ConnectionState, handle: Handle) -> None:
 def attempt(
     connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, correl_id: bytes
 ) -> tuple[Got | None, bool]:
-    """What such a get comes to: the message, and whether there is no need to look further."""
+    """Try a plain get. Returns the message, and whether there is no need to look further."""
     queue, core = handle.queue, connection.core
     if queue is None or handle.got_at != core.catalogue.version or queue.deleted:
         return None, False
@@ -84,8 +85,8 @@ def attempt(
 def accepted(
     connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, head: bytes, body: bytes
 ) -> Got | None:
-    """What such a get outside syncpoint comes to with a message that is about to be put and fits; None: MQGET has to
-    look at it on the queue."""
+    """Returns the outcome of a plain get outside syncpoint with a message that is about to be put and matches; None:
+    MQGET has to look at it on the queue."""
     queue, core = handle.queue, connection.core
     length = len(head) - MQMD_LENGTH + len(body)
     if (
@@ -114,7 +115,7 @@ def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: by
     if correl_id == NO_ID:
         messages = store.fetch(queue.name, b"", 1)
         return messages[0] if messages else None
-    if not store.depth(queue.name):  # the reply is still to come, as nearly always
+    if not store.depth(queue.name):  # the reply is still to come, as it nearly always is
         return None
     if not handle.found_at_once:
         handle.found_at_once = store.prepare_find(queue.name, b"", "correl_id")
@@ -136,7 +137,7 @@ def _taken(
     options: GetOptions,
     buffer_length: int,
 ) -> Got | None:
-    """The message, got; None: MQGET has to look at it."""
+    """Take the message and return it; None: MQGET has to look at it."""
     token, head, body, _time, backout, expiry = message
     length = len(head) - MQMD_LENGTH + len(body)
     if expiry or not _is_plain(head, length, buffer_length):

@@ -1,8 +1,8 @@
-"""What the selector of a handle has refused, or has another sequence number or offset than it asks for: it is not read
-again with each get, nor each time that something comes.
+"""Messages that the selector of a handle has refused, or that have another sequence number or offset than it asks for.
+They are not read again by each get, nor each time a message arrives.
 
-A message stays as it is under its token; only how often it was backed out changes, and selectors that ask for that
-are not remembered.
+A message stays as it is under its token; only its backout count changes, and selectors that ask for that are not
+remembered.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK
 
 MOST = 1 << 23
-"""Numbers from the first that is remembered, by priority: a megabyte."""
+"""How many numbers, from the first that is remembered, are covered for each priority: a megabyte of bits."""
 _NOT_ALL = re.compile(rb"[^\xff]")
 """A byte with a bit that is not set."""
 _CHANGES = re.compile("redeliver|deliverycount|backout", re.IGNORECASE)
 
 
 class RefusedMessages:
-    """Their tokens, a bit for each."""
+    """The tokens of the refused messages, one bit for each."""
 
     __slots__ = ("_bits", "_keeps")
 
@@ -32,7 +32,8 @@ class RefusedMessages:
         return bool(self._bits)
 
     def add(self, token: int) -> None:
-        """Remember one, where there is room; what is far behind is forgotten for it."""
+        """Remember a refused message. One too far ahead of the first starts the record of its priority anew; an earlier
+        one than the first is not remembered."""
         if not self._keeps:
             return
         rank, number = token >> NUMBER_BITS, token & NUMBER_MASK
@@ -51,7 +52,7 @@ class RefusedMessages:
         return self.onward(token) != token
 
     def onward(self, token: int) -> int:
-        """The first token from this one on that has not been refused."""
+        """Returns the first token, from this one on, that has not been refused."""
         known = self._bits.get(token >> NUMBER_BITS)
         if known is None:
             return token

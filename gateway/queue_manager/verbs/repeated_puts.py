@@ -1,9 +1,9 @@
-"""Puts of one program that differ in identifiers and data alone: the descriptor is completed once for all of them.
+"""Puts of one program that differ only in identifiers and data: the descriptor is completed once for all of them.
 
-A program nearly always puts with the descriptor and the options of its last put. What the queue manager makes of them
-depends on them, on the objects and on the user: as long as those are the same, only identifiers and time are filled in.
-Whatever else needs a look at each message (reports, expiry, groups, segments, context, properties, transmission queues,
-queues with a STREAMQ) is never put this way.
+A program nearly always puts with the descriptor and the options of its last put. What the queue manager makes of these
+depends on them, on the objects and on the user. As long as all of that is the same, only identifiers and time are
+filled in. Whatever needs a look at each message (reports, expiry, groups, segments, context, properties, transmission
+queues, queues with a STREAMQ) is never put this way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RepeatedPut:
     """A put, as far as the next one may be the same."""
 
     version: int
-    """Of the catalogue: any change of an object counts."""
+    """The version of the catalogue: any change of an object counts."""
     options: int
     user: str
     front: bytes
@@ -41,17 +41,17 @@ class RepeatedPut:
     priority: int
     persistent: bool
     longest: int
-    """The most data that no limit is asked about for."""
+    """The most data for which no limit needs to be checked."""
     begin: bytes
     middle: bytes
     end: bytes
-    """The completed descriptor: before the identifiers, between them and the time, behind that."""
+    """The completed descriptor: before the identifiers, between them and the time, and behind the time."""
 
     def message(
         self, core: Core, user: str, md: bytes, options: PutOptions, data: bytes
     ) -> tuple[bytes, LanePuts] | None:
-        """The completed descriptor and what is stored, if this put is the same but for identifiers and data. None: it
-        is not, or the queue is full or the message too long, which MQPUT finds out about."""
+        """Returns the completed descriptor and what is stored, if this put is the same except for identifiers and data.
+        Returns None if it is not, or if the queue is full or the message too long; MQPUT then finds out which."""
         queue, asked = self.queue, self.options
         if (
             md[_IDS_END:] != self.back
@@ -78,8 +78,8 @@ class RepeatedPut:
 def repeated_put(
     core: Core, user: str, target: Target, given: bytes, options: PutOptions, message: Descriptor, made: bytes
 ) -> RepeatedPut | None:
-    """What the next put may have in common with this one, whose descriptor was `given` and has been `made`; None: it
-    needs a look of its own."""
+    """Returns what the next put may have in common with this one, whose descriptor was `given` and was completed to
+    `made`. Returns None if such a put has to be looked at each time."""
     queue = target.queue
     plain = not (message.report or message.flags or message.expiry != mq.MQEI_UNLIMITED)
     if queue is None or target.remote or not plain or options.options & ~_REPEATABLE or options.properties:

@@ -29,14 +29,14 @@ _Ids = tuple[bytes | None, bytes | None, bytes | None]
 _NO_IDS = (None, None, None)
 _FIELDS = ("msg_id", "correl_id", "group_id")
 _WHOLE = mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
-"""Each of them keeps back a message of which a segment is missing. In logical order they have no effect once the first
-segment has been got, and MQGMO_ALL_MSGS_AVAILABLE none once the first message of a group has: the rest was there then,
-and what has been got is no longer."""
+"""Each of these holds back a message of which a segment is missing. In logical order they have no effect once the first
+segment has been got, and MQGMO_ALL_MSGS_AVAILABLE has none once the first message of a group has been got: the rest was
+there then, and what has been got no longer is."""
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A message of the queue with its descriptor complete."""
+    """A message on the queue, with its descriptor complete."""
 
     token: int
     md: bytes
@@ -57,7 +57,7 @@ class Wanted:
     token: int | None = None
 
     def holds_of(self, md: bytes) -> bool:
-        """Whether a message has these values. (Of its token nothing is known.)"""
+        """Whether a message has these values, except for the token."""
         has = (
             (self.msg_id, md[descriptor.MSG_ID]),
             (self.correl_id, md[descriptor.CORREL_ID]),
@@ -83,7 +83,7 @@ class Wanted:
 
 
 def wanted(md: bytes, options: GetOptions) -> Wanted:
-    """What an MQGET selects by. Identifiers of NULs do not select."""
+    """Returns what an MQGET selects by. Identifiers of NULs do not select."""
     match = options.match
     if match & ~0x3F:
         raise MQError(mq.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match:X} holds unknown options")
@@ -100,44 +100,46 @@ def wanted(md: bytes, options: GetOptions) -> Wanted:
 
 
 def message_token(token: int) -> bytes:
-    """MQGMO.MsgToken of a store's token."""
+    """Returns MQGMO.MsgToken for a token of the store."""
     return b"MQGT" + bytes(4) + token.to_bytes(8, "big")
 
 
 def token_of(message_token_bytes: bytes) -> int:
-    """The store's token of MQGMO.MsgToken; 2331 for one that no queue manager of this kind has made."""
+    """Returns the token of the store for MQGMO.MsgToken. Raises 2331 for one that no queue manager of this kind has
+    made."""
     if not message_token_bytes.startswith(b"MQGT"):
-        raise MQError(mq.MQRC_MSG_TOKEN_ERROR, "MsgToken is not one this queue manager gave")
+        raise MQError(mq.MQRC_MSG_TOKEN_ERROR, "this queue manager did not return this MsgToken")
     return int.from_bytes(message_token_bytes[8:16], "big")
 
 
 @dataclass(slots=True)
 class Search:
-    """Finds messages on one queue for one handle. The caller discards the expired ones it came across."""
+    """Finds messages on one queue for one handle. The caller discards the expired ones it has come across."""
 
     core: Core
     queue: LocalQueue
     handle: Handle
     order: LogicalOrder = field(default_factory=LogicalOrder)
-    """Where the handle is in a group, for a get with logical order."""
+    """The position of the handle in a group, for a get in logical order."""
     part: LongSearch | None = None
-    """How far it has got in turns before this one; None: it goes through the whole queue in this."""
+    """How far it has got in earlier turns; None: it goes through the whole queue in this one."""
     expired: dict[int, Candidate] = field(default_factory=dict)
-    """By token: a message may be come across several times, for each other one of its group."""
+    """Expired messages by token: the search may come across one several times, once for each other message of its
+    group."""
 
     def at(self, token: int) -> Candidate | None:
-        """The message of this token, if it is on the queue and not locked by another owner."""
+        """Returns the message of this token, if it is on the queue and not locked by another owner."""
         message = self.core.store.read(self.queue.name, b"", token)
         return None if message is None else self._free(message)
 
     def _free(self, message: Message) -> Candidate | None:
-        """The message, if it is not locked by another owner and has not expired."""
+        """Returns the message, if it is not locked by another owner and has not expired."""
         if self.queue.locked.get(message.token, self.handle) is not self.handle:
             return None
         return self._unexpired(message)
 
     def first(self, criteria: Wanted, options: GetOptions, after: int | None = None) -> Candidate | None:
-        """The first message in the order of delivery that is selected."""
+        """Returns the first message in the order of delivery that is selected."""
         if criteria.token is not None:
             return self.at(criteria.token)
         if options.options & mq.MQGMO_LOGICAL_ORDER and self.order.open:
@@ -160,7 +162,8 @@ class Search:
         return None
 
     def _next_in_order(self, criteria: Wanted, options: GetOptions) -> Candidate | None:
-        """The next of the group that the handle is in, wherever it lies; 2247 if it is not what is asked for."""
+        """Returns the next message of the group that the handle is in, wherever it lies. Raises 2247 if it is not the
+        one asked for."""
         group = Wanted(group_id=self.order.group_id)
         found = (one for one in self._candidates(group, None, options) if self._fits(one, group, options))
         following = next(found, None)
@@ -170,13 +173,13 @@ class Search:
         return following
 
     def group(self, group_id: bytes) -> list[Candidate]:
-        """The messages of a group that are on the queue, in logical order."""
+        """Returns the messages of a group that are on the queue, in logical order."""
         self._prepare("group_id")
         found = map(self._free, self.core.store.find(self.queue.name, b"", None, None, group_id))
         return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
 
     def segments(self, first: Candidate) -> list[Candidate]:
-        """The segments of the message that begins with `first`, in order."""
+        """Returns the segments of the message that begins with `first`, in order."""
         number = descriptor.integer(first.md, "sequence")
         return [
             one for one in self.group(first.md[descriptor.GROUP_ID]) if descriptor.integer(one.md, "sequence") == number
@@ -193,7 +196,7 @@ class Search:
             return self._scan(after)
         return self._found(
             ids, after, self._onward(options, part, refused)
-        )  # with what the handle itself has locked, without what is known
+        )  # includes what the handle itself has locked, and nothing that is known already
 
     def _looks_at_marks(self, options: GetOptions) -> bool:
         marks = self.queue.marked or self.queue.handle_marks
@@ -209,14 +212,14 @@ class Search:
                 yield candidate
 
     def _prepare(self, field: str) -> None:
-        """Have messages found by this field: the first get on a deep queue takes several turns for it."""
+        """Prepare to find messages by this field; the first get on a deep queue needs several turns for that."""
         while not self.core.store.prepare_find(self.queue.name, b"", field):
             if self.part is not None:
                 self.part.interrupt()
 
     def _refused(self, criteria: Wanted) -> list[RefusedMessages]:
-        """What is known not to be selected: by the handle's selector, and by the sequence number or offset asked for,
-        as long as the same is asked for."""
+        """Returns the records of messages known not to be selected: by the handle's selector, and by the sequence
+        number or offset, as long as the same ones are asked for."""
         handle = self.handle
         if (criteria.sequence, criteria.offset) != handle.place:
             handle.place, handle.elsewhere = (criteria.sequence, criteria.offset), RefusedMessages("")
@@ -225,9 +228,9 @@ class Search:
     def _onward(
         self, options: GetOptions, part: LongSearch | None, refused: list[RefusedMessages]
     ) -> Callable[[int], int] | None:
-        """Tells of a token which is the first from it on that this get does not pass over, without reading messages:
-        a gateway has hundreds marked and hundreds in its unit of work while it browses on, each time from the first
-        message; a selector may have refused a million."""
+        """Returns a function that gives, for a token, the first token from it on that this get does not pass over,
+        without reading messages. A gateway has hundreds of messages marked and hundreds in its unit of work while it
+        browses on, each time from the first message; and a selector may have refused a million."""
         passed = self._passed_by_others(options)
         if passed is None and part is None and not refused:
             return None

@@ -55,7 +55,7 @@ def test_what_mqsc_cannot_say_is_left_out_and_named() -> None:
     first.core.catalogue.add(replace(kept, name="other", attributes={**kept.attributes, "USERDATA": "a\rb"}))
     commands = list(script(first.core.catalogue))
     assert commands[-2:] == [
-        f"* SUB {one!a} is left out: a value of it has a line end, which MQSC cannot say" for one in (name, "other")
+        f"* SUB {one!a} is left out: a value has a line end, which MQSC cannot express" for one in (name, "other")
     ]
     report = second.mqsc("\n".join(commands))
     assert report.ok, report.lines

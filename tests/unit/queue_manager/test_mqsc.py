@@ -178,7 +178,7 @@ def test_syntax_errors(rig, text):
 def test_values_out_of_range(rig):
     lines, report = run(rig, "DEFINE QLOCAL(Q) DEFPRTY(10)\nDEFINE QLOCAL('a b')")
     assert (report.syntax_errors, report.failed) == (1, 1)
-    assert lines[0] == "AMQ8405E: 10 is no value for DEFPRTY."
+    assert lines[0] == "AMQ8405E: 10 is not a valid value for DEFPRTY."
 
 
 def test_status(rig):
@@ -339,7 +339,7 @@ def test_what_is_right_and_not_offered_is_no_error_of_syntax(rig, command):
     lines, report = run(rig, command)
     assert (report.syntax_errors, report.failed) == (0, 1)
     assert lines[0].startswith("not supported here: ")
-    assert ("no channels, listeners and services" in lines[0]) == ("LISTENER" in command)
+    assert ("no channels, listeners or services" in lines[0]) == ("LISTENER" in command)
 
 
 def test_a_command_has_a_most_of_characters(rig):
@@ -449,7 +449,7 @@ def test_empty_parentheses_are_a_value(rig):
     assert [line.split() for line in lines[3:]] == [["QUEUE(Q)", "TYPE(QLOCAL)"], ["BOQNAME(", ")", "DESCR(", ")"]]
     for command in ("ALTER QLOCAL(Q) MAXDEPTH()", "ALTER QLOCAL(Q) DEFPSIST()"):
         lines, report = run(rig, command)
-        assert lines[-1].startswith("('' is no value for")
+        assert lines[-1].startswith("('' is not a valid value for")
         assert report.syntax_errors == 1
 
 
@@ -528,7 +528,7 @@ def test_queues_are_defined_some_in_a_frame(rig, monkeypatch):
         "AMQ8150E: IBM MQ object already exists: Q1.",
         "AMQ8405I: Syntax error detected at or near end of command segment below:-",
         "DEFINE QLOCAL(A) NONE",
-        "(NONE is no attribute of QLOCAL)",
+        "(NONE is not an attribute of QLOCAL)",
         "AMQ8006I: IBM MQ queue created.",
         "AMQ8409I: Display Queue details.",
         "   QUEUE(B)                                TYPE(QALIAS)",

@@ -185,7 +185,7 @@ def test_the_status_of_topics_by_wildcards(rig, pattern, expected):
 @pytest.mark.parametrize("verb", ["SET", "DELETE"])
 def test_a_type_of_object_that_has_no_records_is_named(rig, verb):
     lines = rig.queue_manager.mqsc(f"{verb} AUTHREC PROFILE(X) OBJTYPE(LISTENER) PRINCIPAL('bob')").lines
-    assert "(OBJTYPE is one of QUEUE, QMGR, TOPIC, NAMELIST, PROCESS, CHANNEL, AUTHINFO)" in lines
+    assert "(OBJTYPE must be one of QUEUE, QMGR, TOPIC, NAMELIST, PROCESS, CHANNEL, AUTHINFO)" in lines
 
 
 def test_the_pattern_of_subscriptions_is_not_counted_as_one(rig):
