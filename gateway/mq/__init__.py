@@ -11,5 +11,6 @@ situations, grouping                             what queue managers do to messa
 conversion, conversion_headers                   MQGMO_CONVERT
 reason_policy             what the gateway does about each reason code
 
-No input or output, no clock, no MQ library. Bad bytes raise HeaderError, what MQI calls would refuse MQError.
+No input or output, no clock, no MQ library. Invalid bytes raise HeaderError; what MQI calls would refuse raises
+MQError.
 """

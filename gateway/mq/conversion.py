@@ -1,8 +1,8 @@
 """Data conversion as MQGMO_CONVERT does it: built-in formats between character sets and encodings, header by header.
 
-Each header is converted by what describes it and says afterwards what follows it in the new form. What cannot be
-converted stays as it is, and the fields before it keep describing it truly; the reason says why (a warning: the
-message is delivered all the same).
+Each header is converted according to what describes it, and afterwards says what follows it in the new form. What
+cannot be converted stays as it is, and the fields before it keep describing it correctly. The reason code says why; it
+is a warning, and the message is delivered all the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Converted(NamedTuple):
     """0, or the warning to give: 2110, 2111, 2115, 2119, 2120, 2190."""
     text: str = ""
     substituted: int = 0
-    """Characters the target character set does not have."""
+    """Number of characters that the target character set does not have."""
 
 
 def convert(
@@ -55,7 +55,7 @@ def convert(
     max_length: int | None = None,
     headers_only: bool = False,
 ) -> Converted:
-    """The message in the getter's `encoding` and `ccsid` (0: the queue manager's, `default_ccsid`).
+    """Returns the message in the getter's `encoding` and `ccsid` (0: the queue manager's, `default_ccsid`).
 
     `max_length` is the getter's buffer: data that does not fit it after conversion gives 2120 and stays unconverted.
     `headers_only` leaves the payload as it is: what a channel does with headers on arrival.
@@ -79,7 +79,8 @@ def convert(
 
 
 def _kept(md: bytes, made: bytes, described: Described) -> bytes:
-    """The descriptor as it came where nothing was converted (a CodedCharSetId of 0 stays 0)."""
+    """Returns the descriptor as it came if nothing was converted (a CodedCharSetId of 0 stays 0), otherwise with the
+    new description of its data."""
     return md if described_by(made) == described else made
 
 
@@ -111,7 +112,8 @@ def _payload(chain: Chain, target: Target) -> tuple[bytes, int, Described]:
 
 
 def _segments(raw: bytes, body: Described, target: Target) -> tuple[bytes, int]:
-    """IMS segments: LL (two bytes, counts itself and ZZ), ZZ, text."""
+    """Convert IMS segments: LL (two bytes, which count themselves and ZZ), ZZ, text. Returns the bytes and how many
+    characters were substituted."""
     source = charsets.source_codec(body.ccsid, body.encoding)
     order: Literal["big", "little"] = "big" if body.encoding & 15 == 1 else "little"
     new_order: Literal["big", "little"] = "big" if target.order == ">" else "little"
@@ -130,9 +132,9 @@ def _segments(raw: bytes, body: Described, target: Target) -> tuple[bytes, int]:
 
 
 def _headers(md: bytes, chain: Chain, target: Target, made: Converted, follows: Described) -> Converted:
-    """Headers are converted from the last to the first, so that each can say what follows it now.
+    """Convert headers from the last to the first, so that each can say what now follows it.
 
-    The first one that cannot be converted stays, and so does everything behind it.
+    The first one that cannot be converted stays as it is, and so does everything behind it.
     """
     parts = [made.data]
     reason, text, substituted = made.reason, made.text, made.substituted
@@ -157,7 +159,7 @@ def _reason(wrong: MQError | HeaderError) -> int:
 
 
 def _before(md: bytes, chain: Chain, offset: int) -> Described:
-    """What describes the header at `offset` in the message as it came."""
+    """Returns what describes the header at `offset` in the message as it came."""
     found = described_by(md)
     for header in chain.headers:
         if header.offset >= offset:

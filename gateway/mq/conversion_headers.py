@@ -1,4 +1,5 @@
-"""One header in another encoding and character set: fixed part by the layout table, variable parts by their kind."""
+"""One header in another encoding and character set: the fixed part by the layout table, the variable parts by their
+kind."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from gateway.mq.headers.header import EMBEDDED, INHERIT, Described, Header
 
 
 class Target(NamedTuple):
-    """The form asked for."""
+    """The encoding and character set that are asked for."""
 
     encoding: int
     ccsid: int
@@ -33,7 +34,7 @@ class Target(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """From where to where, for one header."""
+    """The source and target forms of one header."""
 
     source: str
     target: str
@@ -41,7 +42,7 @@ class _Ways(NamedTuple):
     new_order: str
 
     def text(self, raw: bytes, size: int | None = None) -> tuple[bytes, int]:
-        """A string; with `size` a field of that length, padded with blanks."""
+        """Returns a string; with `size` a field of that length, padded with blanks."""
         made, count = charsets.converted(raw, self.source, self.target)
         if size is None:
             return made, count
@@ -53,8 +54,8 @@ class _Ways(NamedTuple):
 
 
 def header_converted(header: Header, target: Target, follows: Described) -> tuple[bytes, int]:
-    """The header's bytes in the target form, with `follows` for what comes after it; and how many characters were
-    substituted."""
+    """Returns the header's bytes in the target form, with `follows` for what comes after it, and how many characters
+    were substituted."""
     codec = charsets.source_codec(header.ccsid, 1 if header.order == ">" else 2) if header.ccsid > 0 else header.codec
     if not charsets.can_be_a_header(codec):
         raise MQError(MQRC_SOURCE_CCSID_ERROR, f"{header.name} cannot be in CCSID {header.ccsid}", 1)
@@ -67,7 +68,7 @@ def header_converted(header: Header, target: Target, follows: Described) -> tupl
 
 
 def _said(header: Header, target: Target, follows: Described) -> dict[str, layout.Value | str]:
-    """The three fields that describe what follows, as they are to be written."""
+    """Returns the three fields that describe what follows, as they are to be written."""
     if "Format" not in header.values and header.name != "MQXQH":
         return {}
     inherited = header.values.get("CodedCharSetId") == INHERIT and follows.ccsid == target.ccsid
@@ -99,7 +100,7 @@ def _fixed(
 
 
 def _with_length(header: Header, raw: bytes, ways: _Ways) -> bytes:
-    """StrucLength of a header whose variable part may have changed its length."""
+    """Returns the header with StrucLength corrected after a change of its variable part."""
     if header.name in {"MQCFH", "MQXQH"} or "StrucLength" not in header.values:
         return raw
     at = header.structure["StrucLength"]
@@ -111,13 +112,14 @@ def _tail(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int]:
         return b"", 0
     convert = _TAILS.get(header.name)
     if convert is None:
-        why = f"{header.name} is longer than what is known of it: the rest cannot be converted"
+        why = f"{header.name} is longer than its known fields: the rest cannot be converted"
         raise MQError(MQRC_NOT_CONVERTED, why, 1)
     return convert(header, ways, target)
 
 
 def _folders(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int]:
-    """Folder text keeps its character set; lengths, and the byte order of UTF-16, are those of the new numbers."""
+    """Convert the folders: their text keeps its character set; lengths, and the byte order of UTF-16, follow the new
+    encoding."""
     del target
     found = rfh2.parse(header.raw, order=header.order)
     if found.name_value_ccsid not in rfh2.UNICODE_CCSIDS:
@@ -146,7 +148,7 @@ def _reference(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int]
     names = rmh.parse(header.raw, header.values)
     made = [ways.text(raw) for raw in names]
     if [len(raw) for raw, _ in made] != list(map(len, names)):
-        why = "a name changes its length, and the offsets of an MQRMH are kept"
+        why = "a name would change its length, but the offsets of an MQRMH are kept"
         raise MQError(MQRC_CONVERTED_STRING_TOO_BIG, why, 1)
     tail = bytearray(" ".encode(ways.target) * len(header.tail))
     for name, (raw, _) in zip(rmh.STRINGS, made, strict=True):
@@ -157,7 +159,7 @@ def _reference(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int]
 
 
 def _records(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int]:
-    """MQOR names are characters, Feedback in an MQPMR is a number; identifiers stay."""
+    """Convert records: the names of an MQOR are characters, Feedback in an MQPMR is a number; identifiers stay."""
     del target
     found = dh.parse(header.raw, order=header.order, codec=header.codec)
     raw, substituted = bytearray(header.raw), 0
@@ -179,7 +181,7 @@ def _parameters(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int
     count = int.from_bytes(header.raw[fixed - 4 : fixed], "little" if header.order == "<" else "big")
     found, end = pcf.parse_parameters(header.raw, fixed, count, order=header.order)
     if end != len(header.raw) and header.raw[end:].strip(b"\0"):
-        raise MQError(MQRC_NOT_CONVERTED, "there is more behind the last PCF parameter than is known of", 1)
+        raise MQError(MQRC_NOT_CONVERTED, "there are unknown bytes behind the last PCF parameter", 1)
     parts, substituted = [], 0
     for each in found:
         substituted += _parameter(each, ways, target)
@@ -188,7 +190,8 @@ def _parameters(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int
 
 
 def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
-    """Convert one parameter in place; one of an unknown type cannot be converted."""
+    """Convert one parameter in place; one of an unknown type cannot be converted. Returns how many characters were
+    substituted."""
     if given.type not in pcf.STRUCTURE_OF_TYPE:
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter of type {given.type} is not known here", 1)
     _forget_raw(given, ways.order)
@@ -204,7 +207,7 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
 
 
 def _forget_raw(given: pcf.Parameter, order: str) -> None:
-    """Padding that is not NUL may be dropped; unknown bytes after the value may not."""
+    """Drop padding that is not NUL. Raises MQError for unknown bytes after the value, which may not be dropped."""
     raw, given.raw = given.raw, b""
     if raw and len(pcf.build_parameter(given, order=order)) < len(raw):
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter {given.parameter} is longer than its value", 1)

@@ -28,18 +28,19 @@ _FLAGS = {"Report": "MQRO_", "MsgFlags": "MQMF_", "PutMsgRecFields": "MQPMRF_"}
 _BYTE_ORDER = {"<": "little-endian", ">": "big-endian"}
 _HIDDEN = {"StrucId"}
 _SHOWN = 4096
-"""Bytes of a variable part that is not put in words."""
+"""The most bytes of a variable part that are shown without being interpreted."""
 
 
 def descriptor_in_words(md: bytes, order: str = "<", codec: str = "utf-8") -> Words:
-    """The fields of an MQMD of either version."""
+    """Returns the fields of an MQMD of either version."""
     version = 2 if len(md) >= mqmd.LENGTH else 1
     values = layout.unpack("MQMD", md, version=version, order=order)
     return _fields(layout.STRUCTURES["MQMD"], values, codec)
 
 
 def header_in_words(header: Header, *, whole: bool = True) -> Words:
-    """One header: where it is, its fields, and what its variable part holds (`whole`; else its beginning)."""
+    """Returns one header in words: where it is, its fields, and what its variable part holds (not `whole`: its
+    beginning)."""
     words: Words = {"header": header.name, "offset": header.offset, "length": len(header.raw)}
     words["byte_order"] = _BYTE_ORDER[header.order]
     words |= _fields(header.structure, header.values, header.codec, header.order)
@@ -228,7 +229,8 @@ _TEXT_FORMATS = {b"MQSTR   ", b"MQCMD1  ", b"MQCMD2  "}
 
 
 def body_in_words(body: Described, data: bytes, at: int, limit: int) -> Words:
-    """The payload: its text where Format or the bytes themselves say text, else hex."""
+    """Returns the payload: as text where Format or the bytes themselves say that it is text, otherwise in
+    hexadecimal."""
     shown = data[at : at + limit]
     words: Words = {"format": body.format.decode("ascii", "replace").rstrip(), "length": len(data) - at}
     words |= {"encoding": _encoding(body.encoding), "ccsid": body.ccsid}

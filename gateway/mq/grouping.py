@@ -9,7 +9,8 @@ SEGMENTED = MQMF_SEGMENT | MQMF_LAST_SEGMENT
 
 
 def reassembled(first: bytes, original_length: int = -1) -> bytes:
-    """The descriptor of the whole message, from that of its first segment; `original_length` where data is missing."""
+    """Returns the descriptor of the whole message, made from that of its first segment; `original_length` where data is
+    missing."""
     flags = mqmd.number(first, mqmd.AT_MSG_FLAGS) & ~SEGMENTED
     whole = mqmd.with_number(mqmd.with_number(first, mqmd.AT_OFFSET, 0), mqmd.AT_MSG_FLAGS, flags)
     whole = mqmd.with_number(whole, mqmd.AT_ORIGINAL_LENGTH, original_length)

@@ -1,8 +1,8 @@
-"""What JMS names stand for in a message: the folders that a JMS client writes first, the descriptor where they are
-silent, as IBM's tables of JMS fields have it.
+"""What JMS names stand for in a message: the folders that a JMS client writes, and where these say nothing the
+descriptor, according to IBM's tables of JMS fields.
 
-A selector of JMS may say JMSMessageID = 'ID:414d51...', JMSDeliveryMode = 'PERSISTENT' or JMSTimestamp > 1700000000000
-of any message, whether or not a JMS client has put it.
+A JMS selector may ask for JMSMessageID = 'ID:414d51...', JMSDeliveryMode = 'PERSISTENT' or JMSTimestamp > 1700000000000
+in any message, whether or not a JMS client has put it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Properties = Mapping[str, Scalar]
 NON_PERSISTENT, PERSISTENT = 1, 2
 """Values of javax.jms.DeliveryMode, which jms.Dlv holds."""
 DELIVERY_MODES = {"NON_PERSISTENT": NON_PERSISTENT, "PERSISTENT": PERSISTENT}
-"""The words a selector has for them."""
+"""The words that selectors use for them."""
 _NO_ID = bytes(24)
 _IN_GROUP = MQMF_MSG_IN_GROUP | MQMF_LAST_MSG_IN_GROUP
 
@@ -32,7 +32,7 @@ def _delivery_mode(md: bytes) -> int:
 
 
 def _timestamp(md: bytes) -> int | None:
-    """PutDate and PutTime as milliseconds since 1970, UTC."""
+    """Returns PutDate and PutTime as milliseconds since 1970, UTC."""
     date, time = mqmd.text(md, mqmd.PUT_DATE), mqmd.text(md, mqmd.PUT_TIME)
     if not (len(date) == len(time) == 8 and date.isdigit() and time.isdigit()):
         return None
@@ -72,15 +72,15 @@ _DESCRIPTOR: dict[str, Callable[[bytes], Scalar]] = {
     "JMSXUserID": lambda md: mqmd.text(md, mqmd.USER_IDENTIFIER),
 }
 _NUMBERS = {"JMSDeliveryMode", "JMSExpiration", "JMSTimestamp", "JMSXGroupSeq"}
-"""What clients write without a type, and mean as a number."""
+"""Names whose values clients write without a type although they mean a number."""
 IN_FOLDERS = frozenset(_FOLDERS)
-"""Those that a property may say."""
+"""Names that a property may give."""
 NAMES = IN_FOLDERS | frozenset(_DESCRIPTOR)
 """Every name that is known here."""
 
 
 def value(name: str, md: bytes, properties: Properties) -> Scalar:
-    """The value of a JMS name for a message with these properties; None where it has none."""
+    """Returns the value of a JMS name for a message with these properties; None if it has none."""
     found = properties.get(_FOLDERS.get(name, ""))
     if found is None:
         read = _DESCRIPTOR.get(name)

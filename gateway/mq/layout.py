@@ -2,7 +2,7 @@
 
 The Python codecs and the C headers of the MQI library are generated from this table, so that they cannot differ.
 Offsets are not written down: they follow from natural alignment (Linux x86-64), and the tests compare them with the
-published ones. Knows bytes and numbers only: no character sets, no meaning of fields.
+published ones. This module knows only bytes and numbers: no character sets, no meaning of fields.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Field:
     default: Value
     version: int
     embedded: str = ""
-    """Name of the structure this field holds (MQCHARV, MQMD, MQCFH), or nothing."""
+    """The name of the structure that this field holds (MQCHARV, MQMD, MQCFH), or empty."""
 
     @property
     def is_text(self) -> bool:
-        """Characters, which data conversion converts; everything else is numbers or bytes."""
+        """Whether the field is characters, which data conversion converts; everything else is numbers or bytes."""
         return self.type[0] == "c"
 
     @property
     def end(self) -> int:
-        """Offset of the first byte after it."""
+        """The offset of the first byte after the field."""
         return self.offset + self.size
 
 
@@ -61,7 +61,7 @@ class Structure:
 
     @property
     def struc_id(self) -> bytes:
-        """The four characters it begins with, or nothing (MQCFH, MQOR, MQCD ...)."""
+        """The four characters that it begins with, or nothing (MQCFH, MQOR, MQCD ...)."""
         first = self.fields[0]
         return first.default if first.name == "StrucId" and isinstance(first.default, bytes) else b""
 
@@ -76,21 +76,21 @@ class Structure:
         return max(self.lengths)
 
     def length(self, version: int | None = None) -> int:
-        """Bytes of `version`; of the highest one known when it is newer or not given."""
+        """Returns the length in bytes of `version`, or of the highest known one if it is newer or not given."""
         return self.lengths[self.at(version)]
 
     def at(self, version: int | None) -> int:
-        """The known version to read `version` as: the highest one not above it."""
+        """Returns the known version as which to read `version`: the highest one not above it."""
         known = [each for each in self.lengths if version is None or each <= version]
         return max(known) if known else min(self.lengths)
 
     def fields_of(self, version: int | None = None) -> tuple[Field, ...]:
-        """The fields present in `version`."""
+        """Returns the fields present in `version`."""
         limit = self.at(version)
         return tuple(field for field in self.fields if field.version <= limit)
 
     def field(self, name: str) -> Field:
-        """The field called `name`."""
+        """Returns the field called `name`."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -102,7 +102,7 @@ class Structure:
 
 @cache
 def codec(name: str, version: int, order: str) -> struct.Struct:
-    """The compiled layout of one version in one byte order (`<` or `>`), gaps as pad bytes."""
+    """Returns the compiled layout of one version in one byte order (`<` or `>`), gaps as pad bytes."""
     structure = STRUCTURES[name]
     return struct.Struct(order + _format(structure.fields_of(version), structure.length(version)))
 
@@ -117,7 +117,8 @@ def _format(fields: tuple[Field, ...], length: int) -> str:
 
 @cache
 def defaults(name: str, version: int, order: str = LITTLE, charset: str = "ascii") -> tuple[int | bytes, ...]:
-    """What `codec(...).pack(*...)` needs for a structure with its defaults; Version says `version`, text is blank."""
+    """Returns the arguments that `codec(...).pack` needs for a structure with its defaults; Version is `version`, text
+    is blank."""
     flat: list[int | bytes] = []
     for field in STRUCTURES[name].fields_of(version):
         flat.extend(_default_values(field, version, order, charset))
@@ -148,7 +149,8 @@ def pack(
     order: str = LITTLE,
     charset: str = "ascii",
 ) -> bytes:
-    """The structure with `values` over its defaults, text in a single-byte `charset`; errors name the field."""
+    """Returns the structure with `values` in place of its defaults and text in a single-byte `charset`. Errors name the
+    field."""
     structure = STRUCTURES[name]
     number = structure.latest if version is None else version
     unknown = set(values) - {field.name for field in structure.fields_of(number)}
@@ -186,7 +188,7 @@ def _encoded(name: str, field: Field, text: str, charset: str) -> bytes:
     try:
         return text.encode(charset, "surrogateescape")
     except UnicodeEncodeError as wrong:
-        why = f"{text[wrong.start]!r} is no character of {charset}, in which the header is written"
+        why = f"{text[wrong.start]!r} cannot be written in {charset}, the header's character set"
         raise HeaderError(name, field.name, field.offset, why) from None
 
 
@@ -199,7 +201,7 @@ def _check_range(name: str, field: Field, value: int) -> None:
 def unpack(
     name: str, data: bytes, offset: int = 0, *, version: int | None = None, order: str = LITTLE
 ) -> dict[str, Value]:
-    """Field names to values. Raises HeaderError when `data` ends inside the structure."""
+    """Returns field values by name. Raises HeaderError if `data` ends inside the structure."""
     structure = STRUCTURES[name]
     number = structure.at(version)
     if len(data) - offset < structure.lengths[number]:

@@ -1,8 +1,8 @@
 """The table of MQ structures, read by layout.py alone. Facts of the published layouts, nothing else.
 
-NAME, then per version the fields it adds: `Name type default`. Types: i4 MQLONG, i4xN an array of them, i8 MQHMSG,
-n8 MQINT64, cN characters, bN bytes, p pointer, V MQCHARV, NAME/V an embedded structure.
-No default: zero, empty, NULL. A default of one blank fills the field.
+For each structure its name, then per version the fields that it adds: `Name type default`. Types: i4 MQLONG, i4xN an
+array of them, i8 MQHMSG, n8 MQINT64, cN characters, bN bytes, p pointer, V MQCHARV, NAME/V an embedded structure. No
+default means zero, empty or NULL. A default of one blank fills the field.
 """
 
 TABLE = """

@@ -41,7 +41,7 @@ _CUT = {"UserIdentifier", "ApplIdentityData", "PutApplName", "PutDate", "PutTime
 
 
 class Fields(TypedDict, total=False):
-    """Field values by name; text is given without padding."""
+    """Values of fields by name; text is given without padding."""
 
     report: int
     msg_type: int
@@ -74,7 +74,8 @@ class Fields(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Mqmd:
-    """A descriptor as values: text without padding, identifiers as bytes. Field order is that of the structure."""
+    """A descriptor as values: text without padding, identifiers as bytes. The fields are in the order of the
+    structure."""
 
     version: int = 2
     report: int = 0
@@ -106,7 +107,7 @@ class Mqmd:
     original_length: int = -1
 
     def pack(self) -> bytes:
-        """The 364 bytes of version 2, whatever `version` says."""
+        """Returns the 364 bytes of version 2, whatever `version` says."""
         values = astuple(self)[1:]
         return _V2["<"].pack(b"MD  ", 2, *map(_fitted, _FIELDS, values))
 
@@ -119,12 +120,12 @@ _NO_V2_VALUES = (bytes(24), 1, 0, 0, -1)
 
 
 def build(**values: Unpack[Fields]) -> bytes:
-    """A descriptor: version 2, 364 bytes, little-endian; what is not given has MQ's default."""
+    """Returns a descriptor: version 2, 364 bytes, little-endian; fields not given have MQ's defaults."""
     return patch(DEFAULT, **values)
 
 
 def patch(md: bytes, **values: Unpack[Fields]) -> bytes:
-    """`md` with other values; use the `with_` functions where speed counts."""
+    """Returns `md` with other values; use the `with_` functions where speed counts."""
     changed = bytearray(md)
     for name, value in values.items():
         field = _FIELD_OF[name]
@@ -159,9 +160,9 @@ DEFAULT = Mqmd().pack()
 
 
 def unpack(md: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -> Mqmd:
-    """A descriptor of either version as values; a version-1 one gets the defaults of version 2."""
+    """Returns a descriptor of either version as values; a version-1 one gets the defaults of version 2."""
     if len(md) - at < LENGTH_1:
-        raise HeaderError("MQMD", "StrucId", at, f"a descriptor has 324 or 364 bytes, here are {len(md) - at}")
+        raise HeaderError("MQMD", "StrucId", at, f"a descriptor has 324 or 364 bytes, but here are {len(md) - at}")
     version = int.from_bytes(md[at + 4 : at + 8], "little" if order == "<" else "big")
     if version >= 2 and len(md) - at >= LENGTH:
         values = _V2[order].unpack_from(md, at)[2:]
@@ -177,63 +178,63 @@ def _text(raw: bytes, codec: str) -> str:
 
 
 def text(md: bytes, where: slice) -> str:
-    """One character field without its padding: `text(md, REPLY_TO_Q)`."""
+    """Returns one character field without its padding: `text(md, REPLY_TO_Q)`."""
     return _text(md[where], "utf-8")
 
 
 def number(md: bytes, at: int) -> int:
-    """One number: `number(md, AT_EXPIRY)`."""
+    """Returns one number: `number(md, AT_EXPIRY)`."""
     value: int = _INT.unpack_from(md, at)[0]
     return value
 
 
 def version_2(md: bytes) -> bytes:
-    """A version-1 descriptor (324 bytes) grown to 364, a version-2 one as it is."""
+    """Returns a version-1 descriptor (324 bytes) extended to 364, and a version-2 one as it is."""
     if len(md) >= LENGTH and md[AT_VERSION] == 2:
         return md[:LENGTH]
     return md[:4] + _PACK_INT(2) + md[8:LENGTH_1] + NO_VERSION_2_FIELDS
 
 
 def version_1(md: bytes) -> bytes:
-    """The first 324 bytes with Version 1: what an MQXQH embeds. What only version 2 has is lost: see mde.py."""
+    """Returns the first 324 bytes with Version 1: what an MQXQH embeds. What only version 2 has is lost: see mde.py."""
     return md[:4] + _PACK_INT(1) + md[8:LENGTH_1]
 
 
 def split(md: bytes, where: slice) -> tuple[bytes, bytes]:
-    """What comes before and after a varying field, so that `head + value + tail` is a descriptor."""
+    """Returns what comes before and after a varying field, so that `head + value + tail` is a descriptor."""
     return md[: where.start], md[where.stop :]
 
 
 def with_number(md: bytes, at: int, value: int) -> bytes:
-    """`md` with another number at one of the AT_ offsets."""
+    """Returns `md` with another number at one of the AT_ offsets."""
     return md[:at] + _PACK_INT(value) + md[at + 4 :]
 
 
 def with_described(md: bytes, encoding: int, ccsid: int, format_name: bytes) -> bytes:
-    """`md` saying something else about its data; `format_name` is eight bytes."""
+    """Returns `md` with another description of its data; `format_name` is eight bytes."""
     return md[:24] + _PACK_INT(encoding) + _PACK_INT(ccsid) + format_name + md[40:]
 
 
 def with_format(md: bytes, format_name: bytes) -> bytes:
-    """`md` with another Format (eight bytes, blank-padded)."""
+    """Returns `md` with another Format (eight bytes, blank-padded)."""
     return md[:32] + format_name.ljust(8) + md[40:]
 
 
 def with_msg_id(md: bytes, msg_id: bytes) -> bytes:
-    """`md` with another MsgId (24 bytes)."""
+    """Returns `md` with another MsgId (24 bytes)."""
     return md[:48] + msg_id + md[72:]
 
 
 def with_correl_id(md: bytes, correl_id: bytes) -> bytes:
-    """`md` with another CorrelId (24 bytes)."""
+    """Returns `md` with another CorrelId (24 bytes)."""
     return md[:72] + correl_id + md[96:]
 
 
 def with_expiry(md: bytes, tenths_of_seconds: int) -> bytes:
-    """`md` with another Expiry; -1 is never."""
+    """Returns `md` with another Expiry; -1 means never."""
     return md[:16] + _PACK_INT(tenths_of_seconds) + md[20:]
 
 
 def with_persistence(md: bytes, persistence: int) -> bytes:
-    """`md` with another Persistence: 0, 1, or 2 for the queue's default."""
+    """Returns `md` with another Persistence: 0, 1, or 2 for the queue's default."""
     return md[:44] + _PACK_INT(persistence) + md[48:]

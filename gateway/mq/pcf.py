@@ -1,7 +1,7 @@
 """PCF, the format of commands, replies, events and statistics: MQCFH and its typed parameters, both byte orders.
 
 Strings stay bytes with their CodedCharSetId, so that building a parsed message gives the same bytes; `Parameter.text`
-decodes. What an attribute means is the command server's and the reader's business.
+decodes them. The meaning of an attribute is left to the command server and the reader.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ STRUCTURE_OF_TYPE = {
     INTEGER64_LIST: "MQCFIL64",
 }
 _UNALIGNED = 20
-"""Length of an MQCFIN64 without the reserved number: undocumented, but in use; read, and kept as it is."""
+"""The length of an MQCFIN64 without the reserved number. This form is not documented, but is in use; it is read, and
+kept as it is."""
 MAX_LIST = 20_000
-"""Values of one list."""
+"""The most values of one list."""
 MAX_DEPTH = 16
 """Groups nested deeper than this are refused; IBM's messages nest three deep."""
 
@@ -43,7 +44,7 @@ Value = int | bytes | tuple[int, ...] | tuple[bytes, ...]
 
 @dataclass(slots=True)
 class Parameter:
-    """One parameter. `members` are those of a group.
+    """One parameter. `members` are the parameters of a group.
 
     `raw` is set by `parse` where the value alone would not give the same bytes; clear it when changing the value.
     """
@@ -55,16 +56,16 @@ class Parameter:
     operator: int = 0
     members: list[Parameter] = field(default_factory=list)
     order: str = field(default="<", compare=False, repr=False)
-    """Byte order of the message it is from or for: text in UTF-16 follows it."""
+    """The byte order of the message that the parameter is from or for: text in UTF-16 follows it."""
     raw: bytes = field(default=b"", repr=False)
 
     def text(self, message_ccsid: int = 1208) -> str:
-        """A string's text without padding."""
+        """Returns a string's text without padding."""
         assert isinstance(self.value, bytes)  # noqa: S101  asked of a string only
         return _decoded(self.value, self.ccsid or message_ccsid, self.order)
 
     def texts(self, message_ccsid: int = 1208) -> list[str]:
-        """The texts of a list of strings without padding."""
+        """Returns the texts of a list of strings without padding."""
         assert isinstance(self.value, tuple)  # noqa: S101  asked of a list only
         return [
             _decoded(each, self.ccsid or message_ccsid, self.order) for each in self.value if isinstance(each, bytes)
@@ -92,75 +93,75 @@ class Message(NamedTuple):
     reason: int = 0
 
     def find(self, parameter: int) -> Parameter | None:
-        """The first parameter with this identifier, not looking into groups."""
+        """Returns the first parameter with this identifier, without looking into groups; None if there is none."""
         return next((each for each in self.parameters if each.parameter == parameter), None)
 
 
 def integer(parameter: int, value: int) -> Parameter:
-    """MQCFIN."""
+    """Returns an MQCFIN."""
     return Parameter(INTEGER, parameter, value)
 
 
 def integer64(parameter: int, value: int) -> Parameter:
-    """MQCFIN64."""
+    """Returns an MQCFIN64."""
     return Parameter(INTEGER64, parameter, value)
 
 
 def integers(parameter: int, values: Iterable[int]) -> Parameter:
-    """MQCFIL."""
+    """Returns an MQCFIL."""
     return Parameter(INTEGER_LIST, parameter, tuple(values))
 
 
 def integers64(parameter: int, values: Iterable[int]) -> Parameter:
-    """MQCFIL64."""
+    """Returns an MQCFIL64."""
     return Parameter(INTEGER64_LIST, parameter, tuple(values))
 
 
 def string(parameter: int, text: str, *, ccsid: int = 1208, size: int = 0) -> Parameter:
-    """MQCFST; blanks up to `size` (object names in replies have their full length)."""
+    """Returns an MQCFST, filled with blanks up to `size` (object names in replies have their full length)."""
     return Parameter(STRING, parameter, _encoded(text, ccsid, size), ccsid)
 
 
 def strings(parameter: int, texts: Sequence[str], *, ccsid: int = 1208, size: int = 0) -> Parameter:
-    """MQCFSL: every string has the length of the longest, or `size`."""
+    """Returns an MQCFSL: every string has the length of the longest one, or `size`."""
     raw = [_encoded(text, ccsid, size) for text in texts]
     longest = max(map(len, raw), default=0)
     return Parameter(STRING_LIST, parameter, tuple(_filled(each, ccsid, longest) for each in raw), ccsid)
 
 
 def byte_string(parameter: int, value: bytes) -> Parameter:
-    """MQCFBS."""
+    """Returns an MQCFBS."""
     return Parameter(BYTE_STRING, parameter, value)
 
 
 def integer_filter(parameter: int, operator: int, value: int) -> Parameter:
-    """MQCFIF."""
+    """Returns an MQCFIF."""
     return Parameter(INTEGER_FILTER, parameter, value, operator=operator)
 
 
 def string_filter(parameter: int, operator: int, text: str, *, ccsid: int = 1208) -> Parameter:
-    """MQCFSF."""
+    """Returns an MQCFSF."""
     return Parameter(STRING_FILTER, parameter, _encoded(text, ccsid, 0), ccsid, operator)
 
 
 def byte_string_filter(parameter: int, operator: int, value: bytes) -> Parameter:
-    """MQCFBF."""
+    """Returns an MQCFBF."""
     return Parameter(BYTE_STRING_FILTER, parameter, value, operator=operator)
 
 
 def group(parameter: int, members: Iterable[Parameter]) -> Parameter:
-    """MQCFGR with what belongs to it."""
+    """Returns an MQCFGR with its members."""
     return Parameter(GROUP, parameter, members=list(members))
 
 
 def _encoded(text: str, ccsid: int, size: int) -> bytes:
     if ccsid > 0 and codec_of(ccsid) is None:
-        raise HeaderError("MQCFST", "CodedCharSetId", 12, f"{ccsid} is not a character set known here")
+        raise HeaderError("MQCFST", "CodedCharSetId", 12, f"{ccsid} is not a known character set")
     return _filled(text.encode(_codec(ccsid, "<"), "replace"), ccsid, size)
 
 
 def _filled(raw: bytes, ccsid: int, size: int) -> bytes:
-    """With blanks up to a size; those of UTF-16 have two bytes."""
+    """Returns text filled with blanks up to a size; blanks of UTF-16 have two bytes."""
     blank = " ".encode(_codec(ccsid, "<"))
     return raw + blank * ((size - len(raw)) // len(blank))
 
@@ -170,14 +171,14 @@ _CFH = {order: layout.codec("MQCFH", 1, order) for order in "<>"}
 
 
 def build(message: Message, *, order: str = "<") -> bytes:
-    """The bytes of a whole message."""
+    """Returns the bytes of a whole message."""
     parts = [build_parameter(each, order=order) for each in message.parameters]
     head = (message.type, 36, message.version, message.command, message.msg_seq_number, message.control)
     return _CFH[order].pack(*head, message.comp_code, message.reason, len(parts)) + b"".join(parts)
 
 
 def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
-    """The bytes of one parameter, followed by the members of a group."""
+    """Returns the bytes of one parameter, followed by the members of a group."""
     if given.raw:
         return given.raw
     try:
@@ -193,7 +194,7 @@ def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
 
 
 def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
-    """The fixed fields after Parameter, and the variable part."""
+    """Returns the fixed fields after Parameter, and the variable part."""
     value = given.value if given.order == order or given.ccsid not in UTF_16 else _swapped(given.value)
     if isinstance(value, int):
         if given.type == GROUP:
@@ -211,7 +212,7 @@ def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
 
 
 def _swapped(value: Value) -> Value:
-    """Text in UTF-16 in the other byte order."""
+    """Returns text in UTF-16 in the other byte order."""
     if isinstance(value, tuple):
         return tuple(_swapped(each) for each in value)  # type: ignore[return-value]
     if isinstance(value, int):
@@ -230,7 +231,7 @@ def _string_head(given: Parameter, size: int) -> tuple[int, ...]:
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<") -> Message:
-    """Read the message at `at`."""
+    """Read the message at `at`. Raises HeaderError."""
     pcf_span.length(data, at, order)
     kind, _, version, command, number, control, comp_code, reason, count = _CFH[order].unpack_from(data, at)
     parameters, _ = parse_parameters(data, at + 36, count, order=order)
@@ -238,7 +239,7 @@ def parse(data: bytes, at: int = 0, *, order: str = "<") -> Message:
 
 
 def parse_parameters(data: bytes, at: int, count: int, *, order: str = "<") -> tuple[list[Parameter], int]:
-    """`count` parameters from `at` on, and where they end."""
+    """Returns `count` parameters from `at` on, and where they end."""
     pcf_span.parameters_end(data, at, count, order, "MQCFH", at)  # they are whole, and not too many
     return _parse_some(data, at, count, order, 0)
 
@@ -256,7 +257,7 @@ def _parse_some(data: bytes, at: int, count: int, order: str, depth: int) -> tup
 
 
 def _parse_one(data: bytes, at: int, order: str) -> tuple[Parameter, int, int]:
-    """One parameter without its members, where it ends, and how many members follow."""
+    """Returns one parameter without its members, where it ends, and how many members follow."""
     if len(data) - at < 16:
         raise HeaderError("MQCF", "StrucLength", at, "a parameter is missing: the data ends here")
     kind, size, identifier = struct.unpack_from(order + "iii", data, at)
@@ -314,7 +315,7 @@ def _slice(raw: bytes, begin: int, size: int, at: int, name: str) -> bytes:
 
 def _check_list(count: int, at: int) -> None:
     if count > MAX_LIST:
-        raise HeaderError("MQCF", "Count", at + 12, f"{count} values in one list, {MAX_LIST} are read")
+        raise HeaderError("MQCF", "Count", at + 12, f"{count} values in one list; at most {MAX_LIST} are read")
 
 
 def _numbers(kind: int, count: int, raw: bytes, at: int, order: str) -> tuple[int, ...]:

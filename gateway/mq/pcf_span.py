@@ -1,4 +1,4 @@
-"""How far a PCF message reaches: its header and as many parameters as it announces. Nothing of their meaning."""
+"""How far a PCF message reaches: its header and as many parameters as it announces, whatever they mean."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _HEADER = {order: struct.Struct(order + "9i") for order in "<>"}
 _PARAMETER = {order: struct.Struct(order + "4i") for order in "<>"}
 _GROUP = 20
 MAX_PARAMETERS = 10_000
-"""In one message, members of groups counted. Queue managers send some thousands at most."""
+"""The most parameters of one message, members of groups included. Queue managers send some thousands at most."""
 _SHORTEST = 16
 """Every parameter structure has at least this many bytes."""
 
 
 def length(data: bytes, at: int, order: str) -> int:
-    """Bytes from `at` to the end of the last parameter."""
+    """Returns the number of bytes from `at` to the end of the last parameter."""
     if len(data) - at < 36:
         raise HeaderError("MQCFH", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 36")
     size, count = (values := _HEADER[order].unpack_from(data, at))[1], values[8]
@@ -26,7 +26,7 @@ def length(data: bytes, at: int, order: str) -> int:
 
 
 def parameters_end(data: bytes, at: int, count: int, order: str, structure: str, counted_at: int) -> int:
-    """Where the last of `count` parameters ends; the members of groups are counted by their groups."""
+    """Returns where the last of `count` parameters ends; the members of groups are counted by their groups."""
     if not 0 <= count <= (len(data) - at) // _SHORTEST:
         raise HeaderError(
             structure, "ParameterCount", counted_at, f"{count} parameters do not fit the {len(data) - at} bytes there"

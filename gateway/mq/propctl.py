@@ -1,4 +1,4 @@
-"""What a getter sees of a message's properties: the queue's PROPCTL against the options of the MQGET.
+"""What a getter sees of a message's properties, according to the queue's PROPCTL and the options of the MQGET.
 
 A pure function over a message whose properties are the MQRFH2 folders in front of its data (properties.py).
 """
@@ -53,10 +53,10 @@ class Seen(NamedTuple):
 def as_got(
     md: bytes, data: bytes, *, propctl: int = MQPROP_COMPATIBILITY, options: int = 0, handle: bool = False
 ) -> Seen:
-    """What MQGET with these MQGMO `options` gives on a queue with this PROPCTL (MQPROP_ values).
+    """Returns what MQGET with these MQGMO `options` gives on a queue with this PROPCTL (MQPROP_ values).
 
-    `handle`: the call has a message handle. Asking for PROPERTIES_IN_HANDLE without one is the caller's 2460. An
-    MQRFH2 whose folders cannot be read is message data: it is delivered as it is.
+    `handle`: the call has a message handle. Asking for PROPERTIES_IN_HANDLE without one has to be refused with 2460 by
+    the caller. An MQRFH2 whose folders cannot be read is message data: it is delivered as it is.
     """
     if md[mqmd.FORMAT] != rfh2.FORMAT:
         return Seen(md, data, [])
@@ -78,7 +78,8 @@ def _form(propctl: int, option: int, *, handle: bool) -> str:
 
 
 def for_version_6(md: bytes, data: bytes, *, propctl: int = MQPROP_COMPATIBILITY) -> tuple[bytes, bytes]:
-    """What a channel with this PROPCTL sends to a queue manager before version 7: properties are message data."""
+    """Returns what a channel with this PROPCTL sends to a queue manager before version 7, where properties are message
+    data."""
     seen = as_got(md, data, propctl=propctl)
     return seen.md, seen.data
 
@@ -89,7 +90,8 @@ def is_compatible(md: bytes, data: bytes) -> bool:
 
 
 def _compatible(raw: bytes, header: rfh2.Rfh2) -> bool:
-    """Looked at from outside: this is asked for every message got from a queue with the default PROPCTL."""
+    """The same for one header, without parsing it: this is asked for every message got from a queue with the default
+    PROPCTL."""
     if header.name_value_ccsid in {1200, 13488, 17584}:
         raw = raw.decode(rfh2.name_value_codec(header.name_value_ccsid, header.order), "replace").encode()
     match = _NOT_EMPTY.match(raw)
@@ -97,8 +99,8 @@ def _compatible(raw: bytes, header: rfh2.Rfh2) -> bool:
 
 
 def without_properties(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The message without its property folders. An MQRFH2 that held nothing else is removed from the chain: what
-    described it describes what followed it, each in its own byte order and character set."""
+    """Returns the message without its property folders. An MQRFH2 that held nothing else is removed from the chain, and
+    what described it describes what followed it, each in its own byte order and character set."""
     folders = leading_folders(md, data)
     kept: list[Header] = []
     at = 0

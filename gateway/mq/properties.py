@@ -1,8 +1,8 @@
 """Typed message properties: read from and written into the MQRFH2 in front of a message, and the descriptor's fields.
 
 A queue manager keeps properties beside the message; on the wire, and for getters without a handle, they are folders of
-an MQRFH2. Here that form is the message: `properties_of` reads it, `with_properties` writes it, propctl.py says what a
-getter sees. Elements that no name reaches through the API (invalid names, groups in usr) stay where they are.
+an MQRFH2. Here the message has that form: `properties_of` reads it, `with_properties` writes it, and propctl.py says
+what a getter sees. Elements that cannot be named through the API (invalid names, groups in usr) stay where they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.mq.headers.rfh2_folder import Element, Scalar, Typed, check_name, p
 from gateway.mq.property_tree import PropertyTree
 
 MAX_PROPERTIES_LENGTH = 100 * 1024 * 1024
-"""Properties of one message, descriptor not counted, never take more (IBM: 100 MB)."""
+"""The most bytes that the properties of one message take, not counting the descriptor (IBM: 100 MB)."""
 MQTYPE_OF_DT = {
     "boolean": 4, "bin.hex": 8, "i1": 16, "i2": 32, "i4": 64, "i8": 128, "int": 128, "r4": 256, "r8": 512,
     "string": 1024,
@@ -58,7 +58,7 @@ class Property(NamedTuple):
 
 
 def new(name: str, value: Scalar | Typed, *, support: int = 1, context: int = 0, copy: int = _COPY_DEFAULT) -> Property:
-    """A property with its name checked and its type from the value; MQError says what MQSETMP would."""
+    """Returns a property with its name checked and its type taken from the value. Raises MQError as MQSETMP would."""
     kept = property_names.resolve(name)
     dt, content = typed(value)
     try:
@@ -69,22 +69,22 @@ def new(name: str, value: Scalar | Typed, *, support: int = 1, context: int = 0,
 
 
 def is_property_folder(root: Element) -> bool:
-    """Whether a folder holds properties: one of the defined names, or it says so."""
+    """Whether a folder holds properties: it has one of the defined names, or says so."""
     return root.name in property_names.PROPERTY_FOLDERS or root.attributes.get("content") == "properties"
 
 
 @dataclass(slots=True)
 class Folders:
-    """The MQRFH2 headers at the front of a message: headers in order, with the folders of each parsed."""
+    """The MQRFH2 headers at the front of a message, in order, with the folders of each parsed."""
 
     chain: list[Header]
     headers: list[rfh2.Rfh2]
-    """The same, with their folders."""
+    """The headers with their folders."""
     roots: list[list[Element]]
 
 
 def leading_folders(md: bytes, data: bytes) -> Folders:
-    """Every MQRFH2 in series at the front; a folder that is none raises MQError 2421."""
+    """Returns every MQRFH2 in series at the front. Raises MQError 2421 for an invalid folder."""
     chain, headers = _leading(md, data)
     try:
         return Folders(chain, headers, [[parse_folder(text) for text in _texts(header) if text] for header in headers])
@@ -93,12 +93,12 @@ def leading_folders(md: bytes, data: bytes) -> Folders:
 
 
 def leading_headers(md: bytes, data: bytes) -> list[rfh2.Rfh2]:
-    """Every MQRFH2 in series at the front, folders not yet read."""
+    """Returns every MQRFH2 in series at the front, with folders not yet read."""
     return _leading(md, data)[1]
 
 
 def _leading(md: bytes, data: bytes) -> tuple[list[Header], list[rfh2.Rfh2]]:
-    """The headers as members of the chain, and as what they hold. One behind the first that is none is data."""
+    """Returns the headers as members of the chain, and their contents. An invalid one behind the first is data."""
     chain: list[Header] = []
     found: list[rfh2.Rfh2] = []
     bounds = rfh2.Bounds()
@@ -126,7 +126,7 @@ def _texts(header: rfh2.Rfh2) -> tuple[str, ...]:
 
 
 def properties_of(md: bytes, data: bytes) -> list[Property]:
-    """The properties of a message, each name once (the first counts), in the order of its folders."""
+    """Returns the properties of a message, each name once (the first counts), in the order of its folders."""
     found: dict[str, Property] = {}
     for header in leading_headers(md, data):
         for text in _texts(header):
@@ -136,7 +136,7 @@ def properties_of(md: bytes, data: bytes) -> list[Property]:
 
 
 def text_properties(text: str) -> tuple[Property, ...]:
-    """The properties of one folder from its text; short texts, which repeat, are read once."""
+    """Returns the properties of one folder from its text; short texts, which repeat, are read once."""
     return _short_text(text) if len(text) <= _SHORT else _read_text(text)
 
 
@@ -159,7 +159,7 @@ def _read_text(text: str) -> tuple[Property, ...]:
 
 
 def folder_properties(root: Element) -> Iterator[Property]:
-    """The properties of one folder that can be reached by name."""
+    """Yields the properties of one folder that can be reached by name."""
     prefix = "" if root.name == "usr" else f"{root.name}."
     for name, leaf in _leaves(root.children, prefix, groups=root.name not in property_names.UNGROUPED_FOLDERS):
         if not _is_reachable(name):
@@ -220,7 +220,7 @@ def _copy(leaf: Element) -> int:
 
 
 def element_of(given: Property, leaf: str) -> Element:
-    """One property as an element, its descriptor as attributes where it differs from the default."""
+    """Returns one property as an element, its descriptor as attributes where it differs from the default."""
     check_name(leaf)
     attributes, text = written(Typed(given.dt, given.value))
     if given.context:
@@ -239,7 +239,8 @@ def _copy_words(options: int) -> list[str]:
 
 
 def folder_texts(properties: Iterable[Property]) -> list[str]:
-    """The folders that hold these properties; folders and elements in the order given, groups put together."""
+    """Returns the folders that hold these properties, with folders and elements in the order given and groups put
+    together."""
     tree = PropertyTree({})
     for each in properties:
         _put(tree, each)
@@ -257,9 +258,9 @@ def _put(tree: PropertyTree, given: Property) -> str:
 def with_properties(
     md: bytes, data: bytes, properties: Iterable[Property], *, maximum: int = MAX_PROPERTIES_LENGTH
 ) -> tuple[bytes, bytes]:
-    """The message with these properties besides those it has; the same name again takes the new value.
+    """Returns the message with these properties added to those it has; a property of the same name takes the new value.
 
-    They go into the MQRFH2 already first in the data, else into a new one; folders not touched keep their bytes.
+    They go into the MQRFH2 that is first in the data, otherwise into a new one; folders not touched keep their bytes.
     """
     added = list(properties)
     if not added:
@@ -299,13 +300,13 @@ def _merged(data: bytes, folders: Folders, added: list[Property]) -> bytes:
 
 
 def copied(properties: Iterable[Property], into: str) -> list[Property]:
-    """Those that go from a message into one made of it: a forward, publish, reply or report."""
+    """Returns the properties that go from a message into one made from it: a forward, publish, reply or report."""
     wanted = _COPY[into] | _COPY["all"]
     return [each for each in properties if each.copy & wanted]
 
 
 def descriptor_property(md: bytes, name: str) -> Property:
-    """`Root.MQMD.Field` of a message; MQError 2471 when there is no such field."""
+    """Returns `Root.MQMD.Field` of a message. Raises MQError 2471 if there is no such field."""
     field = _descriptor_field(name)
     value = layout.unpack("MQMD", mqmd.version_2(md), version=2)[field.name]
     if isinstance(value, bytes):
@@ -316,7 +317,7 @@ def descriptor_property(md: bytes, name: str) -> Property:
 
 
 def with_descriptor_property(md: bytes, name: str, value: Scalar) -> bytes:
-    """The descriptor with one field set by its property name."""
+    """Returns the descriptor with one field set by its property name."""
     field = _descriptor_field(name)
     if isinstance(value, bool | float) or value is None:
         raise MQError(MQRC_PROPERTY_TYPE_ERROR, f"{name} cannot be {value!r}")

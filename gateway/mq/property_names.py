@@ -1,6 +1,6 @@
-"""Names of message properties: what they may be, their synonyms, and which folder of an MQRFH2 they live in.
+"""Names of message properties: what they may be, their synonyms, and which folder of an MQRFH2 holds them.
 
-`usr.x` and `x` are one property; here its name is `x`. Names are case-sensitive.
+`usr.x` and `x` are one property, which is called `x` here. Names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNGROUPED_FOLDERS = frozenset({"usr", "ibm", "mq", "mqema", "mqext", "mqps", "mq
 PROPERTY_FOLDERS = GROUPED_FOLDERS | UNGROUPED_FOLDERS
 """Folders that hold properties without saying content='properties'."""
 COMPATIBLE_FOLDERS = frozenset({"mcd", "jms", "usr", "mqext"})
-"""One property of these makes PROPCTL(COMPAT) give a getter the MQRFH2."""
+"""One property in these makes PROPCTL(COMPAT) give a getter the MQRFH2."""
 _KEYWORDS = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
 SYNONYMS = {
     "JMSCorrelationID": "jms.Cid",
@@ -44,7 +44,8 @@ DESCRIPTOR = "Root.MQMD."
 
 
 def resolve(name: str) -> str:
-    """The name a property is kept under: synonyms replaced, `usr.` taken away. The name is checked."""
+    """Returns the name under which a property is kept: with synonyms replaced and without `usr.`. The name is
+    checked."""
     found = SYNONYMS.get(name) or (name.removeprefix("usr."))
     if found == name and not name.startswith(DESCRIPTOR):
         check(name)
@@ -54,13 +55,13 @@ def resolve(name: str) -> str:
 
 
 def check(name: str) -> None:
-    """Refuse a name MQSETMP would refuse: 2513 for its length, 2442 for anything else."""
+    """Refuse a name that MQSETMP would refuse: 2513 for its length, 2442 for anything else."""
     if len(name) > MAX_NAME_LENGTH:
         raise MQError(MQRC_PROPERTY_NAME_LENGTH_ERR, f"a property name has at most {MAX_NAME_LENGTH} characters")
     folder, parts = split(name)
     _check_part(name, folder, parts)
     if folder.lower().startswith("mq") and folder not in GROUPED_FOLDERS and len(parts) > 1:
-        raise _wrong(name, "names beginning `mq` may have one `.` only, except mq_usr")
+        raise _wrong(name, "names beginning `mq` may have only one `.`, except in mq_usr")
 
 
 def _check_part(name: str, folder: str, parts: list[str]) -> None:
@@ -87,6 +88,6 @@ def is_identifier(part: str) -> bool:
 
 
 def split(name: str) -> tuple[str, list[str]]:
-    """`x` -> usr, [x]; `mq_usr.a.b` -> mq_usr, [a, b]."""
+    """Returns folder and path of a name: `x` gives usr, [x]; `mq_usr.a.b` gives mq_usr, [a, b]."""
     folder, dot, rest = name.partition(".")
     return (folder, rest.split(".")) if dot else ("usr", [name])

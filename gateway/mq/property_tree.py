@@ -1,4 +1,4 @@
-"""Folders into which properties are put one by one, each in the time of one: a message may have thousands."""
+"""Folders into which properties are put one by one, each in constant time: a message may have thousands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.mq.headers.rfh2_folder import Element
 
 
 class _Children:
-    """The children of one element by name, the first of each."""
+    """The children of one element by name, the first of each name."""
 
     __slots__ = ("first", "node", "values")
 
@@ -18,19 +18,19 @@ class _Children:
         self.node = node
         self.first: dict[str, Element] = {}
         self.values: dict[str, int] = {}
-        """The places of those that are no groups."""
+        """The places of those that are not groups."""
         for place, child in enumerate(node.children):
             self.first.setdefault(child.name, child)
             if not child.children:
                 self.values.setdefault(child.name, place)
 
     def add(self, child: Element) -> None:
-        """One more, at the end."""
+        """Add a child at the end."""
         self.node.children.append(child)
         self.first.setdefault(child.name, child)
 
     def put(self, value: Element) -> None:
-        """A value, in the place of one of its name."""
+        """Put a value, in the place of one of the same name."""
         place = self.values.setdefault(value.name, len(self.node.children))
         if place == len(self.node.children):
             self.add(value)
@@ -41,7 +41,7 @@ class _Children:
 
 
 class PropertyTree:
-    """Folders by name, and an index of each element that something was put into."""
+    """Folders by name, and an index of each element into which something was put."""
 
     def __init__(self, roots: dict[str, Element]) -> None:
         self.roots = roots
@@ -49,7 +49,7 @@ class PropertyTree:
         """By the identity of the element, which the tree keeps alive."""
 
     def put(self, folder: str, attributes: Mapping[str, str], groups: Sequence[str], value: Element) -> None:
-        """Put a value into a folder, below these groups; `attributes`: of a folder that is new."""
+        """Put a value into a folder, below these groups. `attributes` are those of the folder if it is new."""
         node = self.roots.setdefault(folder, Element(folder, dict(attributes)))
         for group in groups:
             node = self._group(node, group, value.name)

@@ -1,4 +1,4 @@
-"""What the gateway does about each MQ reason code: the one table. Pure.
+"""What the gateway does about each MQ reason code, in one table. Pure.
 
 The broker asks it about a refused put, the buffer about a refused put while it drains, the IBM backend about any call,
 and the drainer whether to try again. docs/reference/reason-codes.md is made from it.
@@ -15,16 +15,16 @@ from gateway.mq.constants import name_of_reason
 DeadLetterLabel = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "other"]
 """The reason by which a dead letter is counted."""
 DropLabel = Literal["queue_full", "too_large", "oversized_header", "other"]
-"""The reason by which a message is counted that its rule drops."""
+"""The reason by which a message that its rule drops is counted."""
 
 
 class Action(Enum):
     """What to do about a reason code."""
 
     NORMAL = "normal"
-    """Part of the flow of calls: no error."""
+    """Part of the normal flow of calls: not an error."""
     RECONNECT = "reconnect"
-    """The connection is void or cannot be made now: connect again. The outcome of a commit under way is unknown."""
+    """The connection is void or cannot be made now: connect again. The outcome of a commit in progress is unknown."""
     HOLD = "hold"
     """The queue manager cannot do it now, whatever the destination: everything waits and is tried again as it is."""
     RETRY = "retry"
@@ -34,7 +34,7 @@ class Action(Enum):
     CONFIGURATION = "configuration"
     """Nothing changes until an operator acts: the rule's `on_failure.then` at once."""
     MISUSE = "misuse"
-    """The gateway made a wrong call: as HOLD, and worth a report."""
+    """The gateway made a wrong call: handled as HOLD, and worth a report."""
 
 
 class ReasonPolicy(NamedTuple):
@@ -296,12 +296,12 @@ _DESTINATION = frozenset({_RETRY, _DEAD_LETTER, _CONFIGURATION})
 
 
 def policy_for(reason: int) -> ReasonPolicy:
-    """The row of a code, or `UNKNOWN`."""
+    """Returns the row of a code, or `UNKNOWN`."""
     return TABLE.get(reason, UNKNOWN)
 
 
 def action_for(reason: int) -> Action:
-    """What to do about a code."""
+    """Returns what to do about a code."""
     return policy_for(reason).action
 
 
@@ -311,7 +311,7 @@ def concerns_destination(reason: int) -> bool:
 
 
 def explain(reason: int, what: str = "") -> str:
-    """The operator's line: what failed, the code by name, what to do about it."""
+    """Returns a line for the operator: what failed, the code by name, what to do about it."""
     advice = policy_for(reason).advice
     what = what.replace(f"MQRC {reason}: ", "")  # the name below says it
     head = f"{what}: " if what else ""

@@ -1,8 +1,8 @@
-"""The four situations in which MQ adds headers to a message, and their undoing, as functions of a message.
+"""The four situations in which MQ adds headers to a message, and how these are undone, as functions of a message.
 
-On a transmission queue (MQXQH, with MQMDE where version 1 cannot say it all); undeliverable (MQDLH); for several
-destinations at once (MQDH and its records); in a group or cut into segments (grouping.py). Messages are `(md, data)`,
-md in our own form; names, identifiers and the time come from the caller.
+On a transmission queue (MQXQH, with an MQMDE where version 1 cannot say everything); undeliverable (MQDLH); for several
+destinations at once (MQDH and its records); in a group or cut into segments (grouping.py). Messages are `(md, data)`
+with md in our own form; names, identifiers and the time come from the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Putter(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """A message taken off a transmission queue: where to, and what it is."""
+    """A message taken off a transmission queue: its destination and the message itself."""
 
     remote_q_name: str
     remote_q_mgr_name: str
@@ -53,13 +53,13 @@ def to_transmission(
     putter: Putter,
     ccsid: int = 1208,
 ) -> tuple[bytes, bytes]:
-    """The message as it lies on a transmission queue. `msg_id` is new; `putter` is the queue manager."""
+    """Returns the message as it lies on a transmission queue. `msg_id` is new; `putter` is the queue manager."""
     header = xqh.build(remote_q_name, remote_q_mgr_name, md, ccsid=ccsid)
     return separate_descriptor(md, msg_id=msg_id, putter=putter, ccsid=ccsid), header + data
 
 
 def separate_descriptor(md: bytes, *, msg_id: bytes, putter: Putter, ccsid: int) -> bytes:
-    """The descriptor the queue manager writes for the message on the transmission queue."""
+    """Returns the descriptor that the queue manager writes for the message on the transmission queue."""
     made = mqmd.patch(
         mqmd.with_described(md, MQENC_NATIVE, ccsid, xqh.FORMAT),
         report=mqmd.number(md, mqmd.AT_REPORT) & ~_ONLY_AT_DESTINATION,
@@ -76,7 +76,8 @@ def separate_descriptor(md: bytes, *, msg_id: bytes, putter: Putter, ccsid: int)
 
 
 def from_transmission(md: bytes, data: bytes) -> Arrived:
-    """The message as it arrives: header and separate descriptor gone, the embedded descriptor and its MQMDE one."""
+    """Returns the message as it arrives: without header and separate descriptor, and with the embedded descriptor and
+    its MQMDE made into one."""
     header = _first(md, data, "MQXQH")
     inner = native_descriptor(header)
     rest = data[xqh.LENGTH :]
@@ -86,7 +87,7 @@ def from_transmission(md: bytes, data: bytes) -> Arrived:
 
 
 def native_descriptor(header: Header) -> bytes:
-    """The descriptor embedded in an MQXQH in our own form, whatever byte order and character set it is in."""
+    """Returns the descriptor embedded in an MQXQH in our own form, whatever byte order and character set it is in."""
     raw = header["MsgDesc"]
     assert isinstance(raw, bytes)  # noqa: S101  the layout says so
     if header.order == "<" and header.codec in {"utf-8", "ascii", "iso8859-1"}:
@@ -99,15 +100,15 @@ def _first(md: bytes, data: bytes, name: str) -> Header:
     header = first(md, data)
     if header is None or header.name != name:
         found = header.name if header else "no header"
-        raise HeaderError(name, "StrucId", 0, f"the message begins with {found}, its Format is {md[mqmd.FORMAT]!r}")
+        raise HeaderError(name, "StrucId", 0, f"the message begins with {found}, but its Format is {md[mqmd.FORMAT]!r}")
     return header
 
 
 def absorb_extension(md: bytes, data: bytes, *, arrived: bool = False) -> tuple[bytes, bytes]:
-    """The message with the MQMDE in front of its data put into its descriptor, as MQPUT does it.
+    """Returns the message with the MQMDE in front of its data put into its descriptor, as MQPUT does it.
 
-    It is data instead when it is not valid, when the descriptor has version-2 fields of its own that are not at their
-    default, and when it is not native; `arrived`: it came over a channel, which makes headers native.
+    It is data instead if it is not valid, if the descriptor has version-2 fields of its own that are not at their
+    defaults, and if it is not native. `arrived`: it came over a channel, which makes headers native.
     """
     if md[mqmd.FORMAT] != mde.FORMAT or mde.is_needed(mqmd.version_2(md)):
         return md, data
@@ -137,7 +138,7 @@ class DeadLetter(NamedTuple):
 def to_dead_letter(
     md: bytes, data: bytes, reason: int, dest_q_name: str, dest_q_mgr_name: str, *, putter: Putter, max_length: int = 0
 ) -> DeadLetter:
-    """The message with an MQDLH in front, cut to `max_length` bytes of data (0: any length).
+    """Returns the message with an MQDLH in front, cut to `max_length` bytes of data (0: any length).
 
     MsgId, CorrelId, persistence and context stay as they are; `putter` goes into the header.
     """
@@ -170,7 +171,7 @@ class Revived(NamedTuple):
 
 
 def from_dead_letter(md: bytes, data: bytes) -> Revived:
-    """The message as it was before: Format, Encoding and CodedCharSetId restored."""
+    """Returns the message as it was before: Format, Encoding and CodedCharSetId restored."""
     found = _first(md, data, "MQDLH")
     header = dlh.parse(data, order=found.order, codec=found.codec)
     return Revived(header, mqmd.with_described(md, *found.follows), data[dlh.LENGTH :])

@@ -1,9 +1,9 @@
 """Segments of one message behind transmission headers.
 
-A message in segments for a remote queue is on the transmission queue as one message a segment: MQXQH, then the MQMDE
-that holds GroupId, Offset and MsgFlags, then the segment. Its own descriptor says nothing of groups and segments, so
-that neither MQGMO_COMPLETE_MSG nor a match by GroupId finds the others: whoever takes messages for their destination
-puts them together by the MQMDE. Messages are `(md, data)`, md in our own form.
+A message in segments for a remote queue is on the transmission queue as one message for each segment: MQXQH, then the
+MQMDE that holds GroupId, Offset and MsgFlags, then the segment. Its own descriptor says nothing about groups and
+segments, so neither MQGMO_COMPLETE_MSG nor a match by GroupId finds the others; whoever takes messages for their
+destination puts them together by the MQMDE. Messages are `(md, data)` with md in our own form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.mq.headers.chain import described_by
 from gateway.mq.headers.header import read
 
 HEADERS_LENGTH = xqh.LENGTH + mde.LENGTH
-"""Bytes before a segment: as much of the data as `part_of` needs."""
+"""Bytes before a segment; `part_of` needs that much of the data."""
 _FORMAT = slice(32, 40)
 _MDE = layout.STRUCTURES["MQMDE"]
 _GROUP_ID, _SEQUENCE, _FLAGS, _ORIGINAL = (
@@ -30,7 +30,7 @@ _GROUP_ID, _SEQUENCE, _FLAGS, _ORIGINAL = (
 
 
 class Logical(NamedTuple):
-    """What segments of one message have in common. Those that say different things of their data are not put
+    """What the segments of one message have in common. Segments that describe their data differently are not put
     together: no header could describe both."""
 
     group_id: bytes
@@ -45,14 +45,14 @@ class Part(NamedTuple):
     logical: Logical
     offset: int
     last: bool
-    """It ends the message."""
+    """Whether it ends the message."""
     length: int
-    """Of the segment, without the headers before it."""
+    """Length of the segment, without the headers before it."""
 
 
 def part_of(md: bytes, data: bytes, length: int | None = None) -> Part | None:
-    """The segment that a message on a transmission queue is; None for every other message. `data` are at least the
-    first HEADERS_LENGTH bytes of its data, which are `length` bytes long."""
+    """Returns the segment that a message on a transmission queue is; None for every other message. `data` is at least
+    the first HEADERS_LENGTH bytes of its data, which is `length` bytes long."""
     if md[_FORMAT] != xqh.FORMAT or len(data) < HEADERS_LENGTH:
         return None
     try:
@@ -74,7 +74,7 @@ def part_of(md: bytes, data: bytes, length: int | None = None) -> Part | None:
 
 
 def is_whole(parts: Sequence[Part]) -> bool:
-    """Whether segments, in the order of their offsets, are all of a message."""
+    """Whether segments, in the order of their offsets, are a whole message."""
     end = 0
     for part in parts:
         if part.offset != end:
@@ -84,9 +84,9 @@ def is_whole(parts: Sequence[Part]) -> bool:
 
 
 def joined(md: bytes, pieces: Sequence[bytes], original_length: int = -1) -> bytes:
-    """The data of the whole message: the headers of the first segment, which then say that it is none, and the
-    segments' data. `md` is the first one's descriptor, `pieces` are their data in order; `original_length` where the
-    end is missing."""
+    """Returns the data of the whole message: the headers of the first segment, changed to say that it is not one, and
+    the data of the segments. `md` is the first segment's descriptor, `pieces` are their data in order;
+    `original_length` is given where the end is missing."""
     first, last = pieces[0], pieces[-1]
     order = "<"
     header = read(described_by(md), first[:HEADERS_LENGTH], 0)

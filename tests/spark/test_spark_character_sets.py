@@ -83,7 +83,7 @@ def readings() -> Iterator[Put]:
     yield cut._replace(
         data=cut.data[:-1],
         payload=cut.payload[:-1],
-        error=f"decode: MQRC 2119: byte {len(cut.data) - 2} is no character of utf-16-be: truncated data",
+        error=f"decode: MQRC 2119: byte {len(cut.data) - 2} is not a character of utf-16-be: truncated data",
     )
     md = mqmd.build(format=b"MQSTR   ", coded_char_set_id=60000, persistence=1)
     unknown = "decode: MQRC 2111: CCSID 60000 of the message is not known here"

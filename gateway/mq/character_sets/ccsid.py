@@ -1,8 +1,8 @@
-"""Coded character set identifiers: which codec decodes them, and text carried from one to another.
+"""Coded character set identifiers: which codec decodes each of them, and the conversion of text from one to another.
 
-Python has most of the codecs; the Latin EBCDICs it lacks are made here from what distinguishes them from CCSID 37
-(IBM's registered code pages; the tests hold them against independent tables). The host sets of East Asia, with
-characters of one and two bytes, are those of `host_sets.py`. Knows characters, no structures.
+Python has most of the codecs. The Latin EBCDICs it lacks are made here from their differences to CCSID 37 (IBM's
+registered code pages; the tests compare them with independent tables). The host sets of East Asia, with characters of
+one and two bytes, are in `host_sets.py`. This module knows characters, but no structures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CODECS: dict[int, str] = {
 }  # fmt: skip
 UTF_8, CCSID_UTF_8 = "utf-8", 1208
 UTF_16 = frozenset({1200, 13488, 17584})
-"""Written in the byte order of the Encoding beside them."""
+"""The character sets that are written in the byte order of the Encoding beside them."""
 
 # Code point and character where a code page differs from CCSID 37 (whose own table is Python's cp037).
 _EBCDIC = {
@@ -67,8 +67,8 @@ def _differences(ccsid: int) -> str:
 
 @cache
 def _euro_or(errors: str) -> str:
-    """The name of an error handler for a GBK that has the euro sign at X'80', as IBM and Windows do; whatever else is
-    wrong is handled as `errors` says."""
+    """Returns the name of an error handler for a GBK that has the euro sign at X'80', as IBM and Windows do; any other
+    error is handled as `errors` says."""
     otherwise, name = codecs.lookup_error(errors), f"mqgate.euro.{errors}"
 
     def handle(wrong: UnicodeError) -> tuple[str | bytes, int]:
@@ -121,14 +121,14 @@ codecs.register(_search)
 
 
 def codec_of(ccsid: int, encoding: int = 1) -> str | None:
-    """The codec for a CCSID (`encoding` gives UTF-16 its byte order), or None when it is not known here."""
+    """Returns the codec for a CCSID (`encoding` gives UTF-16 its byte order); None if it is not known here."""
     if ccsid in UTF_16:
         return "utf-16-le" if encoding & 15 == 2 else "utf-16-be"
     return _CODECS.get(ccsid)
 
 
 def known() -> tuple[int, ...]:
-    """Every CCSID that can be converted, ascending."""
+    """Returns every CCSID that can be converted, in ascending order."""
     return tuple(sorted({*_CODECS, *UTF_16}))
 
 
@@ -150,7 +150,7 @@ def _is_single_byte_page(codec: str) -> bool:
 
 @cache
 def can_be_a_header(codec: str) -> bool:
-    """Whether names in it are one byte a character, as MQ demands of the characters of headers."""
+    """Whether names in it are one byte per character, as MQ requires for the characters of headers."""
     return len("A".encode(codec)) == 1
 
 
@@ -160,7 +160,7 @@ def is_ebcdic(raw: bytes) -> bool:
 
 
 def source_codec(ccsid: int, encoding: int) -> str:
-    """The codec to read with; MQError 2111 when there is none."""
+    """Returns the codec to read with. Raises MQError 2111 if there is none."""
     codec = codec_of(ccsid, encoding)
     if codec is None:
         raise MQError(MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid} of the message is not known here", 1)
@@ -168,7 +168,7 @@ def source_codec(ccsid: int, encoding: int) -> str:
 
 
 def target_codec(ccsid: int, encoding: int) -> str:
-    """The codec to write with; MQError 2115 when there is none."""
+    """Returns the codec to write with. Raises MQError 2115 if there is none."""
     codec = codec_of(ccsid, encoding)
     if codec is None:
         raise MQError(MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid} asked for is not known here", 1)
@@ -176,10 +176,10 @@ def target_codec(ccsid: int, encoding: int) -> str:
 
 
 def converted(raw: bytes, source: str, target: str) -> tuple[bytes, int]:
-    """Text from one codec in another, and how many characters had to be substituted.
+    """Returns text converted from one codec to another, and how many characters had to be substituted.
 
     EBCDIC new lines become line feeds on the way out of EBCDIC, as queue managers convert them by default. Bytes that
-    are no character raise MQError 2119.
+    are not a character raise MQError 2119.
     """
     text = decoded(raw, source, target)
     try:
@@ -189,13 +189,14 @@ def converted(raw: bytes, source: str, target: str) -> tuple[bytes, int]:
 
 
 def decoded(raw: bytes, source: str, target: str = UTF_8) -> str:
-    """Text that is in one codec and will be in another, with the new lines of that one. MQError 2119: it is none."""
+    """Returns text that is in one codec and will be in another, with new lines as in the latter. Raises MQError 2119 if
+    it is not valid in its codec."""
     text = _decoded(raw, source)
     return text.replace("\x85", "\n") if is_ebcdic_codec(source) and not is_ebcdic_codec(target) else text
 
 
 def says_another(ccsid: int) -> bool:
-    """Whether a CCSID names another character set than UTF-8, in which text is that says nothing (0 and below)."""
+    """Whether a CCSID names another character set than UTF-8, the one of text without a CCSID (0 and below)."""
     return ccsid > 0 and ccsid != CCSID_UTF_8
 
 
@@ -205,13 +206,14 @@ def _decoded(raw: bytes, codec: str) -> str:
     except UnicodeDecodeError as wrong:
         if is_single_byte(codec):
             return "".join(map(_single_byte_table(codec).__getitem__, raw))
-        why = f"byte {wrong.start} is no character of {codec}: {wrong.reason}"
+        why = f"byte {wrong.start} is not a character of {codec}: {wrong.reason}"
         raise MQError(MQRC_NOT_CONVERTED, why, 1) from None
 
 
 @cache
 def _single_byte_table(codec: str) -> str:
-    """All 256 characters; a byte that is undefined stands for the control character of its number, as IBM has it."""
+    """Returns all 256 characters; a byte that is undefined stands for the control character of its number, as IBM has
+    it."""
     return "".join(bytes([n]).decode(codec, "ignore") or chr(n) for n in range(256))
 
 

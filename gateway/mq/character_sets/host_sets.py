@@ -47,13 +47,13 @@ class Tables(NamedTuple):
 
 
 def unpacked(packed: str) -> bytes:
-    """What was compressed and written as text."""
+    """Returns what was compressed and written as text."""
     return zlib.decompress(b85decode(packed))
 
 
 @cache
 def tables_of(ccsid: int) -> Tables:
-    """The tables of a set."""
+    """Returns the tables of a set."""
     held = import_module(f"gateway.mq.character_sets.host_{_MODULES[ccsid]}")
     single = unpacked(held.SINGLE[ccsid]).decode("utf-16-be")
     double: dict[int, str] = {0x4040: "\u3000"}

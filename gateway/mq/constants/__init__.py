@@ -21,7 +21,8 @@ def name_of_reason(code: int) -> str:
 
 
 def name_of(prefix: str, value: int | bytes) -> str:
-    """The constant of one family with this value: `name_of("MQMT_", 8)` is `MQMT_DATAGRAM`; or the value as text."""
+    """Returns the constant of one family with this value: `name_of("MQMT_", 8)` is `MQMT_DATAGRAM`; or the value as
+    text."""
     return _family(prefix).get(value) or (value.decode("latin-1") if isinstance(value, bytes) else str(value))
 
 

@@ -1,1 +1,2 @@
-"""Headers in front of a message's data: one module a structure; `header` any of them, `chain` one after another."""
+"""Headers in front of a message's data: one module for each structure, `header` for any of them, `chain` for several in
+a row."""

@@ -1,6 +1,6 @@
 """The chain of headers in front of a message's payload: walked, lengthened, shortened, described.
 
-Each header says what follows it (Encoding, CodedCharSetId, Format), the descriptor says what the first one is. All
+Each header says what follows it (Encoding, CodedCharSetId, Format); the descriptor says what the first one is. All
 functions take and return whole messages as `(md, data)` with `md` in our own form: version 2, 364 bytes, little-endian.
 """
 
@@ -20,7 +20,7 @@ from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, TERMINAL, Described, 
 Fields = dict[str, layout.Value | str]
 
 MAX_DESCRIBED = 1 << 20
-"""Bytes of headers whose folders, records and parameters are put in words."""
+"""The most bytes of headers whose folders, records and parameters are put in words."""
 MAX_HEADERS = 64
 """A longer chain is refused; no program makes one of more than a handful."""
 
@@ -43,7 +43,7 @@ class Chain:
         return iter(self.headers)
 
     def find(self, name: str) -> Header | None:
-        """The first header of a structure: `find("MQRFH2")`."""
+        """Returns the first header of a structure: `find("MQRFH2")`."""
         return next((header for header in self.headers if header.name == name), None)
 
 
@@ -51,7 +51,7 @@ _DESCRIBED = struct.Struct("<ii8s").unpack_from
 
 
 def described_by(md: bytes) -> Described:
-    """What a descriptor says of its data."""
+    """Returns what a descriptor says about its data."""
     said = _DESCRIBED(md, 24)
     if b"\0" in said[2]:
         return Described(said[0], said[1], said[2].replace(b"\0", b" "))
@@ -59,17 +59,18 @@ def described_by(md: bytes) -> Described:
 
 
 def walk(md: bytes, data: bytes) -> Chain:
-    """All headers of a message. A header that is not what was announced raises HeaderError with offset and field."""
+    """Returns all headers of a message as a chain. Raises HeaderError, with offset and field, at a header that is not
+    what was announced."""
     return walk_described(described_by(md), data)
 
 
 def first(md: bytes, data: bytes) -> Header | None:
-    """The first header alone; what follows it is not read."""
+    """Returns only the first header; what follows it is not read."""
     return read(described_by(md), data, 0)
 
 
 def walk_described(described: Described, data: bytes, *, most: int = MAX_HEADERS + 1) -> Chain:
-    """As `walk`, for data without a descriptor; `most` headers and no more."""
+    """As `walk`, for data without a descriptor; reads at most `most` headers."""
     headers: list[Header] = []
     at = 0
     while len(headers) < most and (header := read(described, data, at)):
@@ -94,7 +95,7 @@ def walk_far(md: bytes, data: bytes) -> tuple[Chain, HeaderError | None]:
 
 
 def describe(md: bytes, data: bytes, *, body_limit: int = 4096) -> dict[str, object]:
-    """A message in words, ready for JSON: descriptor, headers, payload (its first `body_limit` bytes)."""
+    """Returns a message in words, ready for JSON: descriptor, headers, payload (its first `body_limit` bytes)."""
     chain, broken = walk_far(md, data)
     described: dict[str, object] = {
         "descriptor": descriptor_in_words(md),
@@ -107,7 +108,7 @@ def describe(md: bytes, data: bytes, *, body_limit: int = 4096) -> dict[str, obj
 
 
 def _in_words(headers: list[Header]) -> list[dict[str, object]]:
-    """Headers in words, their variable parts as far as a reader may want them."""
+    """Returns headers in words, with their variable parts as far as a reader may want them."""
     room, bounds, found = MAX_DESCRIBED, rfh2.Bounds(), list[dict[str, object]]()
     for header in headers:
         room -= len(header.raw)
@@ -128,11 +129,12 @@ Message = tuple[bytes, bytes]
 def insert(
     md: bytes, data: bytes, index: int, name: str, values: Fields | None = None, *, tail: bytes = b""
 ) -> Message:
-    """A header `name` before the one at `index` (0: in front of all), describing what was there; the chain stays right.
+    """Returns the message with a header `name` before the one at `index` (0: in front of all), describing what was
+    there; the chain stays correct.
 
     `values` are its other fields; an MQXQH holds the message's own descriptor unless they give another. It is written
-    in the encoding and character set of its place, so that nothing else changes; in UTF-8 where that character set is
-    not one headers can be in.
+    in the encoding and character set of its place, so that nothing else changes, or in UTF-8 if that character set is
+    not one that headers can be in.
     """
     chain = walk_described(described_by(md), data, most=index)
     at, described = _place(md, chain, index)
@@ -156,7 +158,7 @@ def insert(
 
 
 def _embedded(md: bytes, order: str, charset: str) -> bytes:
-    """The descriptor of a message as an MQXQH in this form holds it: version 1."""
+    """Returns the descriptor of a message as an MQXQH in this form holds it: version 1."""
     values = layout.unpack("MQMD", mqmd.version_1(md), version=1)
     text = {field.name for field in layout.STRUCTURES["MQMD"].fields_of(1) if field.is_text}
     own = {name: _in_charset(value, charset) if name in text else value for name, value in values.items()}
@@ -168,19 +170,19 @@ def _in_charset(value: layout.Value, charset: str) -> layout.Value:
 
 
 def prepend(md: bytes, data: bytes, name: str, values: Fields | None = None, *, tail: bytes = b"") -> Message:
-    """A header in front of all others: `insert` at 0."""
+    """Returns the message with a header in front of all others: `insert` at 0."""
     return insert(md, data, 0, name, values, tail=tail)
 
 
 def remove(md: bytes, data: bytes, index: int) -> Message:
-    """The message without the header at `index`; what precedes it now describes what followed it."""
+    """Returns the message without the header at `index`; what precedes it now describes what followed it."""
     chain = walk_described(described_by(md), data, most=index + 1)
     header = _header(chain, index)
     return _spliced(md, chain, index, header.offset, header.offset + len(header.raw), b"", header.follows)
 
 
 def replace(md: bytes, data: bytes, index: int, raw: bytes, format_name: bytes | None = None) -> Message:
-    """With other bytes for the header at `index`; of another structure where `format_name` says so.
+    """Returns the message with other bytes for the header at `index`, of another structure if `format_name` says so.
 
     The new bytes must be in the encoding and character set of their place and describe what follows.
     """
@@ -198,15 +200,17 @@ def _header(chain: Chain, index: int) -> Header:
 
 
 def _place(md: bytes, chain: Chain, index: int) -> tuple[int, Described]:
-    """Offset of the header (or payload) at `index`, and what describes it."""
+    """Returns the offset of the header (or payload) at `index`, and what describes it."""
     if not 0 <= index <= len(chain.headers):
-        raise HeaderError("MQMD", "Format", 0, f"the message has {len(chain.headers)} headers, no place {index}")
+        raise HeaderError(
+            "MQMD", "Format", 0, f"the message has {len(chain.headers)} headers: there is no place {index}"
+        )
     at = chain.headers[index].offset if index < len(chain.headers) else chain.body_at
     return at, chain.headers[index - 1].follows if index else described_by(md)
 
 
 def _charset(ccsid: int) -> tuple[str, int]:
-    """The codec and character set a header is written in where text is in `ccsid`."""
+    """Returns the codec and character set in which a header is written where text is in `ccsid`."""
     codec = codec_of(ccsid)
     if codec and len("A".encode(codec)) == 1:
         return codec, ccsid
@@ -214,7 +218,8 @@ def _charset(ccsid: int) -> tuple[str, int]:
 
 
 def _spliced(md: bytes, chain: Chain, index: int, begin: int, end: int, raw: bytes, described: Described) -> Message:
-    """The message with `raw` for the bytes between, and what is before them saying `described`."""
+    """Returns the message with `raw` in place of the bytes from `begin` to `end`, and with `described` in what is
+    before them."""
     if index == 0:
         return mqmd.with_described(md, *described), chain.data[:begin] + raw + chain.data[end:]
     before = chain.headers[index - 1]

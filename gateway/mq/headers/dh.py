@@ -11,7 +11,7 @@ from gateway.mq import layout
 
 FORMAT = b"MQHDIST "
 MAX_RECORDS = 10_000
-"""Destinations of one message that are read."""
+"""The most destinations of one message that are read."""
 FIXED_LENGTH = 48
 MSG_ID, CORREL_ID, GROUP_ID, FEEDBACK, ACCOUNTING_TOKEN = 1, 2, 4, 8, 16
 """Flags of PutMsgRecFields: which fields each MQPMR has, in this order."""
@@ -27,7 +27,7 @@ _RECORD_LENGTH = 96
 
 
 class Destination(NamedTuple):
-    """One MQOR with its MQPMR; a field PutMsgRecFields does not flag is None."""
+    """One MQOR with its MQPMR; a field that PutMsgRecFields does not flag is None."""
 
     object_name: str
     object_q_mgr_name: str
@@ -60,7 +60,7 @@ def build(
     put_msg_rec_fields: int = 0,
     order: str = "<",
 ) -> bytes:
-    """The header with its records; a flagged field a destination does not have is written as zeros."""
+    """Returns the header with its records; a flagged field that a destination does not have is written as zeros."""
     objects = b"".join(_object_record(each) for each in destinations)
     record = struct.Struct(_record_format(put_msg_rec_fields, order))
     puts = b"".join(_put_record(each, put_msg_rec_fields, record) for each in destinations)
@@ -84,12 +84,12 @@ def _record_format(flags: int, order: str) -> str:
 
 
 def record_length(flags: int) -> int:
-    """Bytes of one MQPMR with these fields."""
+    """Returns the length in bytes of one MQPMR with these fields."""
     return struct.calcsize(_record_format(flags, "<"))
 
 
 def feedback_offset(flags: int) -> int | None:
-    """Where Feedback lies in an MQPMR with these fields; None when it has none."""
+    """Returns where Feedback lies in an MQPMR with these fields; None when it has none."""
     return struct.calcsize(_record_format(flags & (FEEDBACK - 1), "<")) if flags & FEEDBACK else None
 
 
@@ -111,7 +111,7 @@ def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -
     if count > MAX_RECORDS:
         at_count = at + layout.STRUCTURES["MQDH"]["RecsPresent"]
         raise HeaderError(
-            "MQDH", "RecsPresent", at_count, f"{count} destinations in one message, {MAX_RECORDS} are read"
+            "MQDH", "RecsPresent", at_count, f"{count} destinations in one message; at most {MAX_RECORDS} are read"
         )
     record = struct.Struct(_record_format(fields, order))
     _check(count, objects_at, _RECORD_LENGTH, length, at, "ObjectRecOffset")

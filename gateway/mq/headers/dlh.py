@@ -10,14 +10,14 @@ from gateway.mq import layout, mqmd
 LENGTH = 172
 FORMAT = b"MQDEAD  "
 DESCRIBED = slice(108, 124)
-"""Encoding, CodedCharSetId and Format of the data after it."""
+"""Encoding, CodedCharSetId and Format of the data that follows."""
 
 _CODEC = {order: layout.codec("MQDLH", 1, order) for order in "<>"}
 
 
 @dataclass(slots=True)
 class Dlh:
-    """One header as values; `encoding`, `coded_char_set_id` and `format` are those of the data after it."""
+    """One header as values; `encoding`, `coded_char_set_id` and `format` describe the data that follows."""
 
     reason: int
     dest_q_name: str
@@ -31,7 +31,7 @@ class Dlh:
     put_time: str = ""
 
     def pack(self, order: str = "<") -> bytes:
-        """The 172 bytes."""
+        """Returns the 172 bytes."""
         return _CODEC[order].pack(
             b"DLH ",
             1,
@@ -66,7 +66,7 @@ def build(
     put_date: str = "",
     put_time: str = "",
 ) -> bytes:
-    """The header for a message that `md` describes; who moves it, and when, is the caller's to say."""
+    """Returns the header for a message that `md` describes; the caller says who moves it, and when."""
     encoding, ccsid = mqmd.number(md, mqmd.AT_ENCODING), mqmd.number(md, mqmd.AT_CCSID)
     described = encoding, ccsid, md[mqmd.FORMAT]
     return Dlh(

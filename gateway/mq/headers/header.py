@@ -1,7 +1,7 @@
 """One header in front of message data, whatever its structure: found, read by the layout table, kept byte for byte.
 
-A header's own numbers and characters are described by what is before it (`Described`), its own Encoding,
-CodedCharSetId and Format describe what follows. What is not known (a newer version, a longer structure) stays in `raw`.
+A header's own numbers and characters are described by what is before it (`Described`); its own Encoding, CodedCharSetId
+and Format describe what follows. What is not known (a newer version, a longer structure) stays in `raw`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ STRUCTURE_OF_FORMAT = {
 }
 FORMAT_OF_STRUCTURE = {name: form for form, name in STRUCTURE_OF_FORMAT.items()} | {"MQCFH": b"MQPCF   "}
 TERMINAL = {"MQCFH", "MQTM"}
-"""Structures that describe no following data: they are the whole message."""
+"""Structures that do not describe any following data: they are the whole message."""
 
 
 class Described(NamedTuple):
-    """What a descriptor or header says of the bytes after it; `format` is always in ASCII, eight bytes."""
+    """What a descriptor or header says about the bytes after it; `format` is always eight bytes of ASCII."""
 
     encoding: int
     ccsid: int
@@ -55,7 +55,7 @@ class Header:
 
     structure: layout.Structure
     version: int
-    """As it says; `known` is the version it is read as."""
+    """The version it states; `known` is the version it is read as."""
     known: int
     order: str
     """Byte order of its numbers, `<` or `>`."""
@@ -66,7 +66,7 @@ class Header:
     """Where it begins in the message data."""
     raw: bytes = field(repr=False)
     follows: Described
-    """What the header says of the bytes after it."""
+    """What the header says about the bytes after it."""
     _values: dict[str, layout.Value] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -90,25 +90,25 @@ class Header:
         return self.values[name]
 
     def number(self, name: str) -> int:
-        """The value of a number field."""
+        """Returns the value of a number field."""
         value = self.values[name]
         assert isinstance(value, int), name  # noqa: S101  a wrong name is a programmer's mistake
         return value
 
     def text(self, name: str) -> str:
-        """The value of a character field without padding."""
+        """Returns the value of a character field without padding."""
         value = self.values[name]
         assert isinstance(value, bytes), name  # noqa: S101  a wrong name is a programmer's mistake
         return characters(value, self.codec)
 
 
 def characters(raw: bytes, codec: str) -> str:
-    """A character field as text: it ends at its length or the first NUL, blanks at the end say nothing."""
+    """Returns a character field as text: it ends at its length or the first NUL, and blanks at the end mean nothing."""
     return raw.decode(codec, "replace").partition("\0")[0].rstrip(" ")
 
 
 class _Usual(NamedTuple):
-    """What is needed to read an ordinary header: ASCII, of a known version, whole."""
+    """What is needed to read an ordinary header: one in ASCII, of a known version, and complete."""
 
     structure: layout.Structure
     struc_id: bytes
@@ -116,7 +116,8 @@ class _Usual(NamedTuple):
     has_length: bool
     follows_at: int
     head: tuple[Callable[[bytes, int], tuple[Any, ...]] | None, ...]
-    """By integer encoding: StrucId, Version, StrucLength and the three fields that follow_at names, in one go."""
+    """By integer encoding: StrucId, Version, StrucLength and the three fields that describe what follows, read in one
+    go."""
 
 
 def _usual(name: str) -> _Usual:
@@ -133,12 +134,12 @@ _FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
 
 
 class _AsciiCodecs(dict[int, str]):
-    """The codec of header characters by CCSID; nothing where they are not ASCII's. A cache."""
+    """The codec of header characters by CCSID; nothing if they are not ASCII. A cache."""
 
     def __missing__(self, ccsid: int) -> str:
         codec = codec_of(ccsid)
         if codec is None:
-            return "utf-8"  # not kept: messages may say any number
+            return "utf-8"  # not kept, because messages may contain any number
         self[ccsid] = found = codec if "A".encode(codec) == b"A" else ""
         return found
 
@@ -148,7 +149,7 @@ _described = tuple.__new__  # half the cost of calling the type
 
 
 def read(described: Described, data: bytes, at: int) -> Header | None:
-    """The header `described` announces at `at`; None when it announces none of the built-in ones."""
+    """Returns the header that `described` announces at `at`; None if it announces none of the built-in ones."""
     encoding, ccsid, form = described
     usual = _USUAL.get(form)
     if usual is None:
@@ -193,7 +194,8 @@ def _read_other(described: Described, data: bytes, at: int) -> Header | None:
 
 
 def _check_embedded(header: Header) -> None:
-    """The descriptor inside an MQXQH says what follows it: other bytes in its place must not be believed."""
+    """Check the descriptor inside an MQXQH, which says what follows the header: other bytes in its place must not be
+    believed."""
     found = header.raw[_EMBEDDED_AT : _EMBEDDED_AT + 4]
     if found != "MD  ".encode(header.codec):
         why = f"{found!r} is not 'MD  ': the header holds no descriptor"
@@ -204,13 +206,14 @@ def _order(encoding: int, structure: layout.Structure, data: bytes, at: int) -> 
     integers = encoding & 15
     if integers in {1, 2}:
         return ">" if integers == 1 else "<"
-    # Undefined (0): the Version says it, being a small number in one byte order only.
+    # Undefined (0): the Version tells, being a small number in only one byte order.
     where = at + structure["Version"]
     return "<" if data[where : where + 1] != b"\0" else ">"
 
 
 def _other_rfh(structure: layout.Structure, data: bytes, at: int, order: str) -> layout.Structure:
-    """MQRFH and MQRFH2 share their StrucId; programs confuse the two formats, the Version is right."""
+    """Choose between MQRFH and MQRFH2, which share their StrucId. Programs confuse the two formats, but the Version is
+    right."""
     if structure.name not in {"MQRFH", "MQRFH2"}:
         return structure
     version = _int(data, at + 4, order)
@@ -222,7 +225,7 @@ def _int(data: bytes, at: int, order: str) -> int:
 
 
 def _characters(structure: layout.Structure, ccsid: int, data: bytes, at: int) -> tuple[int, str]:
-    """Character set of the header's own text, checked with its StrucId."""
+    """Returns the character set and codec of the header's own text, checked with its StrucId."""
     codec = codec_of(ccsid) or "utf-8"
     if not structure.struc_id:
         return ccsid, codec
@@ -246,7 +249,7 @@ def _version(structure: layout.Structure, data: bytes, at: int, order: str) -> i
 
 
 def _extent(structure: layout.Structure, version: int, data: bytes, at: int, order: str) -> tuple[int, int]:
-    """Bytes the header takes, and the version to read it as."""
+    """Returns how many bytes the header takes, and the version to read it as."""
     available = len(data) - at
     if structure.name == "MQCFH":
         return pcf_span.length(data, at, order), version
@@ -283,7 +286,7 @@ def _follows(header: Header, encoding: int) -> Described:
 
 
 def format_in_ascii(raw: bytes, codec: str) -> bytes:
-    """A Format as eight ASCII bytes, whatever character set it is written in; NULs are blanks."""
+    """Returns a Format as eight ASCII bytes, whatever character set it is written in; NULs become blanks."""
     return characters(raw, codec).encode("ascii", "replace").ljust(8)
 
 
@@ -296,7 +299,7 @@ def build(
     order: str = "<",
     charset: str = "ascii",
 ) -> bytes:
-    """Any header from its fields; StrucLength is filled in unless given. `tail` is its variable part."""
+    """Build any header from its fields; StrucLength is filled in unless given. `tail` is its variable part."""
     structure = layout.STRUCTURES[name]
     if name != "MQCFH" and "StrucLength" not in values and any(each.name == "StrucLength" for each in structure.fields):
         values = {**values, "StrucLength": structure.length(version) + len(tail)}
@@ -304,7 +307,7 @@ def build(
 
 
 def redescribed(header: Header, follows: Described) -> bytes:
-    """The header's bytes saying something else of what follows it."""
+    """Returns the header's bytes with another description of what follows it."""
     if header.name in TERMINAL:
         raise HeaderError(header.name, "Format", header.offset, f"nothing can follow a {header.name}")
     at, fields = 0, header.structure

@@ -18,12 +18,12 @@ _V2_FIELDS = struct.Struct("<24siiii")
 
 
 def is_needed(md: bytes) -> bool:
-    """Whether a version-2 descriptor says anything a version-1 one cannot."""
+    """Whether a version-2 descriptor says anything that a version-1 one cannot."""
     return md[mqmd.VERSION_2_FIELDS] != mqmd.NO_VERSION_2_FIELDS
 
 
 def build(md: bytes) -> bytes:
-    """The extension with the version-2 fields of `md`; it describes the data as `md` does."""
+    """Returns the extension with the version-2 fields of `md`; it describes the data as `md` does."""
     fields = _V2_FIELDS.unpack_from(md, mqmd.GROUP_ID.start)
     encoding, ccsid = mqmd.number(md, mqmd.AT_ENCODING), mqmd.number(md, mqmd.AT_CCSID)
     return _CODEC["<"].pack(b"MDE ", 2, LENGTH, encoding, ccsid, md[mqmd.FORMAT], 0, *fields)
@@ -47,8 +47,8 @@ class Mde(NamedTuple):
 
 
 def merge(md: bytes, data: bytes, at: int = 0, *, order: str = "<") -> bytes:
-    """The version-2 descriptor that `md` (either version) and the extension at `at` are together. A CodedCharSetId of
-    MQCCSI_INHERIT is that of `md`: a descriptor inherits from nothing."""
+    """Returns the version-2 descriptor that `md` (either version) and the extension at `at` form together. A
+    CodedCharSetId of MQCCSI_INHERIT is that of `md`: a descriptor inherits from nothing."""
     found = parse(data, at, order=order)
     ccsid = mqmd.number(md, mqmd.AT_CCSID) if found.coded_char_set_id == INHERIT else found.coded_char_set_id
     whole = mqmd.with_described(mqmd.version_2(md), found.encoding, ccsid, found.format)
@@ -56,7 +56,7 @@ def merge(md: bytes, data: bytes, at: int = 0, *, order: str = "<") -> bytes:
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<") -> Mde:
-    """Read the extension at `at`. One that a queue manager would take for data raises HeaderError."""
+    """Read the extension at `at`. Raises HeaderError for one that a queue manager would take for data."""
     if len(data) - at < LENGTH:
         raise HeaderError("MQMDE", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 72")
     found = Mde(*_CODEC[order].unpack_from(data, at))

@@ -1,4 +1,5 @@
-"""MQRFH, the older rules and formatting header: one string of names and values, as publish/subscribe before V7 used."""
+"""MQRFH, the older rules and formatting header: one string of names and values, as used by publish/subscribe before
+V7."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ FORMAT = b"MQHRF   "
 FIXED_LENGTH = 32
 _FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}
 MAX_WORDS = 10_000
-"""Names and values of one header that are read."""
+"""The most names and values of one header that are read."""
 _SHOWN = 40
-"""Characters of a word that an error says: the word may be as long as the message."""
+"""Characters of a word that are quoted in an error: the word may be as long as the message."""
 _TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]++|"")*+)"|([^ \0]+))')
-"""Possessive: what could be tried again is not remembered, which would take 150 bytes for each character of a value."""
+"""Possessive, so that nothing is remembered for another attempt, which would take 150 bytes for each character of a
+value."""
 
 
 class Rfh(NamedTuple):
@@ -32,7 +34,7 @@ class Rfh(NamedTuple):
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -> Rfh:
-    """Read the header at `at`."""
+    """Read the header at `at`. Raises HeaderError."""
     if len(data) - at < FIXED_LENGTH:
         raise HeaderError("MQRFH", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 32")
     _, _, length, encoding, ccsid, form, flags = _FIXED[order].unpack_from(data, at)
@@ -45,7 +47,7 @@ def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -
 
 
 def parse_pairs(text: str, at: int = 0) -> tuple[tuple[str, str], ...]:
-    """Names and values of a NameValueString; a name without a value raises HeaderError."""
+    """Returns the names and values of a NameValueString. Raises HeaderError for a name without a value."""
     words = [
         match[1].replace('""', '"') if match[1] is not None else match[2]
         for match in islice(_TOKEN.finditer(text.rstrip(" \0")), MAX_WORDS + 1)

@@ -1,7 +1,7 @@
 """MQRFH2, the header of name-value folders: built from typed values, parsed, and prepared as templates.
 
-The folders hold text of a small XML; `folder` writes one, `parse_folder` reads one. Which folders are message
-properties, and what their names may be, is properties.py. Nothing here converts character sets.
+The folders hold text in a small subset of XML; `folder` writes one, `parse_folder` reads one. Which folders are message
+properties, and what their names may be, is decided in properties.py. Nothing here converts character sets.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["Rfh2", "Template", "Typed", "build", "build_template", "folder", "pa
 FIXED_LENGTH = 36
 FORMAT = b"MQHRF2  "
 MAX_LENGTH = 1 << 20
-"""The MQRFH2 headers of a message that are read have at most so many bytes together."""
+"""The most bytes of MQRFH2 headers in one message that are read."""
 MAX_TAGS, MAX_ATTRIBUTES, MAX_REFERENCES = 20_000, 20_000, 50_000
-"""And so many tags, attributes, and references to characters by number: what is made of them is a hundred times as long
-as their text."""
+"""The most tags, attributes and numeric character references that are read: what is made from them takes a hundred
+times as much memory as their text."""
 UNICODE_CCSIDS = (1208, 1200, 13488, 17584)
-"""The character sets NameValueData may be written in."""
+"""The character sets that NameValueData may be in."""
 
 _FIXED = {order: layout.codec("MQRFH2", 2, order) for order in "<>"}
 _INT = {order: struct.Struct(order + "i") for order in "<>"}
@@ -47,7 +47,7 @@ class Rfh2(NamedTuple):
     offset: int
 
     def texts(self) -> tuple[str, ...]:
-        """The folders as text without padding."""
+        """Returns the folders as text without padding."""
         codec = name_value_codec(self.name_value_ccsid, self.order)
         try:
             return tuple(raw.decode(codec).rstrip(" \0") for raw in self.folders)
@@ -57,12 +57,12 @@ class Rfh2(NamedTuple):
 
 
 def name_value_codec(ccsid: int, order: str) -> str:
-    """The codec of NameValueData. UTF-16 is written in the byte order of the header's numbers."""
+    """Returns the codec of NameValueData. UTF-16 is written in the byte order of the header's numbers."""
     if ccsid == 1208:
         return "utf-8"
     if ccsid in UNICODE_CCSIDS:
         return "utf-16-le" if order == "<" else "utf-16-be"
-    return "utf-8"  # 0 and others are wrong, yet met; every folder of theirs seen is ASCII
+    return "utf-8"  # 0 and others are wrong, but occur; all folders seen with them were ASCII
 
 
 def build(
@@ -75,7 +75,8 @@ def build(
     name_value_ccsid: int = 1208,
     order: str = "<",
 ) -> bytes:
-    """The header with these folder texts (`folder` writes them); Encoding, CodedCharSetId, Format: what follows it."""
+    """Returns the header with these folder texts (`folder` writes them); Encoding, CodedCharSetId and Format describe
+    what follows it."""
     if name_value_ccsid not in UNICODE_CCSIDS:
         raise HeaderError("MQRFH2", "NameValueCCSID", 32, f"{name_value_ccsid} is not one of 1208, 1200, 13488, 17584")
     codec = name_value_codec(name_value_ccsid, order)
@@ -91,18 +92,19 @@ def _pair(text: str, codec: str, order: str) -> bytes:
 
 
 def padded(text: str, codec: str) -> bytes:
-    """Folder text as it lies in the header: a multiple of four bytes, filled with blanks (two bytes each in UTF-16)."""
+    """Returns folder text as it lies in the header: a multiple of four bytes, filled with blanks (two bytes each in
+    UTF-16)."""
     try:
         raw = text.encode(codec)
     except UnicodeEncodeError as wrong:
-        why = f"character {wrong.start} of {text[:40]!r} is half of a surrogate pair: it is no text"
+        why = f"character {wrong.start} of {text[:40]!r} is half of a surrogate pair"
         raise HeaderError("MQRFH2", "NameValueData", FIXED_LENGTH, why) from None
     blank = " ".encode(codec)
     return raw + blank * (-len(raw) % 4 // len(blank))
 
 
 def rebuilt(data: bytes, header: Rfh2, folders: Sequence[bytes]) -> bytes:
-    """The header as it lies in `data`, with these folders (padded) for its own."""
+    """Returns the header as it lies in `data`, but with these (padded) folders."""
     number = _INT[header.order].pack
     inside = b"".join(number(len(raw)) + raw for raw in folders)
     fixed = data[header.offset : header.offset + FIXED_LENGTH]
@@ -110,7 +112,7 @@ def rebuilt(data: bytes, header: Rfh2, folders: Sequence[bytes]) -> bytes:
 
 
 class Bounds:
-    """What the headers of one message have together, counted before their folders are read."""
+    """What the headers of one message contain in all, counted before their folders are read."""
 
     __slots__ = ("attributes", "length", "references", "tags")
 
@@ -118,10 +120,10 @@ class Bounds:
         self.length = self.tags = self.attributes = self.references = 0
 
     def check(self, data: bytes, at: int, length: int) -> None:
-        """One more header. HeaderError: they are more than is read."""
+        """Count one more header. Raises HeaderError if there is more than is read."""
         self.length += length
         if self.length > MAX_LENGTH:
-            why = f"headers of {self.length} bytes in one message, {MAX_LENGTH} are read: send long values in the body"
+            why = f"headers of {self.length} bytes in one message, over {MAX_LENGTH}: send long values in the body"
             raise HeaderError("MQRFH2", "StrucLength", at + 8, why)
         if self.length < MAX_TAGS:
             return
@@ -135,7 +137,8 @@ class Bounds:
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<", bounds: Bounds | None = None) -> Rfh2:
-    """Read the header at `at`. Folders stay bytes; lengths are checked. `bounds`: of the message it is part of."""
+    """Read the header at `at`. Folders stay bytes; lengths are checked. `bounds` are those of the message it is part
+    of."""
     if len(data) - at < FIXED_LENGTH:
         raise HeaderError("MQRFH2", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 36")
     _, _, length, encoding, ccsid, format_name, flags, text_ccsid = _FIXED[order].unpack_from(data, at)
@@ -162,7 +165,7 @@ def _split(data: bytes, at: int, length: int, order: str) -> tuple[bytes, ...]:
 
 
 class Tails(dict[int, bytes]):
-    """Number to the end of a header with it; a cache (packet identifiers: at most 65535 entries)."""
+    """For each number, the end of a header with it; a cache (packet identifiers: at most 65535 entries)."""
 
     def __init__(self, close: bytes, width: int) -> None:
         self.close, self.width = close, width
@@ -182,7 +185,7 @@ def _tails(close: bytes, width: int) -> Tails:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A header whose last value varies and whose length does not: `head + tails[number]` is the whole header."""
+    """A header whose last value varies, though not in length: `head + tails[number]` is the whole header."""
 
     head: bytes
     tails: Tails = field(repr=False)
@@ -201,7 +204,8 @@ def build_template(
     coded_char_set_id: int = 1208,
     format_name: bytes = b"        ",
 ) -> Template:
-    """A template: `folders`, then a folder `last` with `constant` elements and at its very end the number `varying`."""
+    """Returns a template: `folders`, then a folder `last` with `constant` elements and the number `varying` at its very
+    end."""
     pairs = constant.items() if isinstance(constant, Mapping) else constant
     text, close = opened(last, pairs, varying, dt)
     open_value = text.encode()
@@ -213,13 +217,14 @@ def build_template(
 
 
 def opened(last: str, pairs: Iterable[tuple[str, PropertyValue]], varying: str, dt: str = "i4") -> tuple[str, bytes]:
-    """A template's last folder up to the varying value, and what closes it."""
+    """Returns a template's last folder up to the varying value, and what closes it."""
     begin = opening(last, content_properties=False) + "".join(element(name, value) for name, value in pairs)
     return f"{begin}<{varying} dt='{dt}'>", f"</{varying}></{last}>".encode()
 
 
 def tails_behind(length: int, close: bytes, digits: int = 5) -> tuple[Tails, int]:
-    """The tails of a template whose last folder has `length` bytes before the varying value, and the folder's size."""
+    """Returns the tails of a template whose last folder has `length` bytes before the varying value, and the folder's
+    size."""
     size = (length + digits + len(close) + 3) // 4 * 4
     return _tails(close, size - length), size
 
@@ -228,6 +233,7 @@ _ELEMENT_NAME = re.compile(r"<([^\s/>]+)")
 
 
 def folder_name(raw: bytes | str) -> str:
-    """The name of a folder from its text, without parsing it: `usr`. Empty when it does not begin like one."""
+    """Returns the name of a folder from its text, without parsing it, such as `usr`; empty if it does not begin like a
+    folder."""
     match = _ELEMENT_NAME.match(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
     return match[1] if match else ""

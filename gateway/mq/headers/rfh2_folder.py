@@ -1,8 +1,8 @@
 """The folder text inside an MQRFH2: typed values to elements and back.
 
-A folder is `<name attributes><element dt='type'>value</element>...</name>`; elements may nest. Reading is lenient in
-what IBM's own programs vary (quotes, blanks, order of attributes) and refuses what is not a tree. Strict XML is not
-used: queue managers write and accept this small language only, and a general parser would open its attack surface.
+A folder is `<name attributes><element dt='type'>value</element>...</name>`; elements may nest. Reading is lenient about
+what IBM's own programs vary (quotes, blanks, order of attributes), and refuses what is not a tree. No XML library is
+used: queue managers write and accept only this small language, and a general parser would open its attack surface.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _NAME = re.compile(r"[^\W\d][\w.\-:$]*")
 
 
 def escape(text: str, *, for_format: bool = False) -> str:
-    """Text with the five characters of markup written as entities (`for_format`: percent signs doubled instead)."""
+    """Returns text with the five characters of markup written as entities (`for_format`: with percent signs doubled
+    instead)."""
     if for_format:
         return text.replace("%", "%%")
     if _SPECIAL.search(text):
@@ -50,7 +51,7 @@ def escape(text: str, *, for_format: bool = False) -> str:
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """`escape` of text in UTF-8."""
+    """As `escape`, for text in UTF-8."""
     if _SPECIAL_BYTES.search(text):
         for plain, entity in _ESCAPES_OF_BYTES:
             text = text.replace(plain, entity)
@@ -58,12 +59,12 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def unescape(text: str) -> str:
-    """The text an element stands for; an undefined reference stays as it is."""
+    """Returns the text that an element stands for; an undefined reference stays as it is."""
     if "&" not in text:
         return text
     if "&#" in text:
         return _ENTITY.sub(_character, text)
-    for name, character in _NAMED.items():  # the ampersand itself last: what it begins is no reference
+    for name, character in _NAMED.items():  # the ampersand itself last: what it begins then is no reference
         text = text.replace(f"&{name};", character)
     return text
 
@@ -77,7 +78,8 @@ def _character(match: re.Match[str]) -> str:
 
 
 def typed(value: PropertyValue) -> Typed:
-    """The wire type of a Python value: bool, i4 or i8 by size, r8, bin.hex, string; None is the null value."""
+    """Returns a Python value with its wire type: bool, i4 or i8 by size, r8, bin.hex, string; None is the null
+    value."""
     if isinstance(value, Typed):
         return value
     if isinstance(value, bool):
@@ -90,7 +92,7 @@ def typed(value: PropertyValue) -> Typed:
 
 
 def written(value: PropertyValue) -> tuple[dict[str, str], str]:
-    """Attributes and escaped text of an element with this value."""
+    """Returns the attributes and the escaped text of an element with this value."""
     dt, content = typed(value)
     attributes = {} if dt == "string" else {"dt": dt}
     if content is None:
@@ -124,7 +126,7 @@ def _float(value: float) -> str:
 
 
 def element(name: str, value: PropertyValue) -> str:
-    """One element, its type as `dt`. The name must be one that can stand in a tag."""
+    """Returns one element with its type as `dt`. The name must be one that can stand in a tag."""
     check_name(name)
     attributes, text = written(value)
     said = "".join(f" {key}='{word}'" for key, word in attributes.items())
@@ -132,14 +134,14 @@ def element(name: str, value: PropertyValue) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that would not come back as itself from the folder."""
+    """Refuse a name that would not be read back as itself from the folder."""
     if not _NAME.fullmatch(name):
         why = f"{name!r} cannot be an element name: begin with a letter or `_`, then letters, digits, `_`"
         raise HeaderError("MQRFH2", "NameValueData", 0, why)
 
 
 def opening(name: str, *, content_properties: bool) -> str:
-    """The start tag of a folder."""
+    """Returns the start tag of a folder."""
     check_name(name)
     return f"<{name} content='properties'>" if content_properties else f"<{name}>"
 
@@ -150,7 +152,7 @@ def folder(
     *,
     content_properties: bool = False,
 ) -> str:
-    """The text of one folder, elements in the order given; names may repeat when given as pairs."""
+    """Returns the text of one folder, elements in the order given; names may repeat when given as pairs."""
     pairs = values.items() if isinstance(values, Mapping) else values
     inside = "".join(element(key, value) for key, value in pairs)
     return f"{opening(name, content_properties=content_properties)}{inside}</{name}>"
@@ -167,19 +169,20 @@ class Element:
 
     @property
     def dt(self) -> str:
-        """The type on the wire; string when nothing is said."""
+        """The type on the wire; string if none is given."""
         return self.attributes.get("dt") or self.attributes.get("xsi:type", "").rpartition(":")[2] or "string"
 
     @property
     def value(self) -> Scalar:
-        """The value as Python has it; text that is not of its type raises HeaderError."""
+        """The value as Python has it. Raises HeaderError for text that is not of its type."""
         if self.attributes.get("xsi:nil") in {"true", "1"}:
             return None
         return read_value(self.dt, unescape(self.text))
 
 
 def render(given: Element) -> str:
-    """The text of an element or folder; what was parsed comes back with single quotes and without blanks between."""
+    """Returns the text of an element or folder; what was parsed is written with single quotes and without blanks
+    between elements."""
     attributes = "".join(f" {name}='{escape(value)}'" for name, value in given.attributes.items())
     inside = "".join(map(render, given.children)) if given.children else given.text
     return f"<{given.name}{attributes}>{inside}</{given.name}>"
@@ -192,7 +195,7 @@ _REAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[
 
 
 def read_value(dt: str, text: str) -> Scalar:
-    """The Python value of an element's text. An unknown type is read as a string."""
+    """Returns the Python value of an element's text. An unknown type is read as a string."""
     if dt in {"", "string", "char"}:
         return text
     plain = text.strip()
@@ -225,7 +228,7 @@ _ATTRIBUTE = re.compile(r"([^\s=]+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\")")
 
 
 def parse_folder(text: str, offset: int = 0) -> Element:
-    """The tree of one folder's text (padding may follow); `offset` is its place in the message, for errors."""
+    """Returns the tree of one folder's text (padding may follow). `offset` is its place in the message, for errors."""
     stack: list[Element] = []
     position, last = 0, len(text)
     while position < last:
@@ -248,7 +251,8 @@ def parse_folder(text: str, offset: int = 0) -> Element:
 
 
 def _usual_leaves(children: list[Element], text: str, position: int) -> int:
-    """Values as queue managers write them, which nearly all are: no attribute but dt, no blanks between."""
+    """Read values as queue managers nearly always write them: with no attribute but dt, and no blanks between. Returns
+    the position behind them."""
     match = _USUAL_LEAF.match
     while leaf := match(text, position):
         name, dt, value = leaf.groups()
@@ -264,7 +268,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _apply(stack: list[Element], tag: re.Match[str], text: str, offset: int) -> Element | None:
-    """Open or close an element; the finished root is returned."""
+    """Open or close an element; returns the root when it is finished."""
     before, closing, name, attributes, empty = tag.groups()
     if closing:
         if not stack or stack[-1].name != name or attributes or empty:

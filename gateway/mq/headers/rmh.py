@@ -1,4 +1,4 @@
-"""MQRMH, the reference message header: names an object that travels beside the message, in four strings."""
+"""MQRMH, the reference message header: names an object that travels separately from the message, in four strings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Names(NamedTuple):
 
 
 def parse(raw: bytes, values: Mapping[str, layout.Value]) -> Names:
-    """The strings of a header whose fixed part is `values` and whose bytes are `raw`."""
+    """Returns the strings of a header whose fixed part is `values` and whose bytes are `raw`."""
     return Names(*(_string(raw, values, name) for name in STRINGS))
 
 

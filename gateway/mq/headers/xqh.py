@@ -1,4 +1,4 @@
-"""MQXQH, the header of messages on a transmission queue: where to, and the descriptor the message had."""
+"""MQXQH, the header of messages on a transmission queue: their destination, and the descriptor they had."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Xqh(NamedTuple):
 
 
 def build(remote_q_name: str, remote_q_mgr_name: str, md: bytes, *, ccsid: int = 1208) -> bytes:
-    """The header for the message `md` describes, followed by an MQMDE where version 1 cannot say everything.
+    """Returns the header for the message that `md` describes, followed by an MQMDE if version 1 cannot say everything.
 
     The embedded descriptor then describes the MQMDE, which is native and in the queue manager's `ccsid`.
     """

@@ -105,5 +105,5 @@ def test_values_of_another_type_are_refused(bad):
 
 
 def test_cut_descriptor():
-    with pytest.raises(HeaderError, match="324 or 364 bytes, here are 10"):
+    with pytest.raises(HeaderError, match="324 or 364 bytes, but here are 10"):
         mqmd.unpack(b"MD  123456")

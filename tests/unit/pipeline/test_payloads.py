@@ -79,8 +79,8 @@ def test_text_of_character_sets(ccsid: int, encoding: int, codec: str, text: str
 def test_text_that_cannot_be_converted_is_an_error() -> None:
     wrong = {
         (b"x", 60000): "MQRC 2111: CCSID 60000 of the message is not known here",
-        (b"{\x00}", 1200): "MQRC 2119: byte 2 is no character of utf-16-be: truncated data",
-        (b"\x81", 943): "MQRC 2119: byte 0 is no character of cp932: incomplete multibyte sequence",
+        (b"{\x00}", 1200): "MQRC 2119: byte 2 is not a character of utf-16-be: truncated data",
+        (b"\x81", 943): "MQRC 2119: byte 0 is not a character of cp932: incomplete multibyte sequence",
     }
     for (payload, ccsid), error in wrong.items():
         assert decode_texts("json", [payload], [ccsid], [785]) == ([None], [error])
