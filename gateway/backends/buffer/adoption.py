@@ -1,7 +1,7 @@
-"""Moving the state that a gateway without a buffer has left on IBM MQ into a new buffer: once, at a start.
+"""Moves the state that a gateway without a buffer has left on IBM MQ into a new buffer: once, at a start.
 
-It is copied, then the copy is marked as complete, then it is removed from IBM MQ: after a failure in between the next
-start goes on, and nothing is lost or doubled. No client is served meanwhile. A buffer that was begun while IBM MQ was
+It is copied, then the copy is marked as complete, then it is removed from IBM MQ. After a failure in between the next
+start continues, and nothing is lost or doubled. No client is served meanwhile. A buffer that was begun while IBM MQ was
 away has a state of its own already and takes nothing over.
 """
 
@@ -18,13 +18,13 @@ from gateway.ports.batch import Puts, Stored, Takes, Token, Unit
 
 Load = Callable[[str], Iterable[tuple[bytes, Stored]]]
 Remove = Callable[[str, Sequence[Token]], None]
-"""Take these messages from a queue of IBM MQ, for good."""
+"""Takes these messages from a queue of IBM MQ, for good."""
 _PAGE = 500
 _HEAD = mqmd.build(persistence=1)
 
 
 def adopt(spool: Spool, queues: Iterable[str], load: Load, remove: Remove) -> int:
-    """Take over the messages of these queues of IBM MQ; returns how many. MQError when the connection is lost."""
+    """Take over the messages of these queues of IBM MQ; returns how many. Raises MQError if the connection is lost."""
     found = 0
     if spool.identity.home in {"", COPYING}:
         found = _copy(spool, queues, load)
@@ -37,7 +37,7 @@ def adopt(spool: Spool, queues: Iterable[str], load: Load, remove: Remove) -> in
 
 
 def stay(spool: Spool) -> None:
-    """IBM MQ is away: a new buffer begins with nothing. StoreUnavailable when half of the state has moved in."""
+    """Begin a new buffer empty, because IBM MQ is away. Raises StoreUnavailable if half of the state has moved in."""
     if spool.identity.home == COPYING:
         raise StoreUnavailable(
             "the gateway's state is on its way from IBM MQ into the buffer: start again when it is back"
@@ -47,7 +47,7 @@ def stay(spool: Spool) -> None:
 
 
 def _copy(spool: Spool, queues: Iterable[str], load: Load) -> int:
-    if spool.identity.home == COPYING:  # an earlier attempt ended in the middle
+    if spool.identity.home == COPYING:  # an earlier attempt was interrupted
         _clear(spool, queues)
     _mark(spool, COPYING)
     found = 0

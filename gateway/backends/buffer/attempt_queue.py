@@ -1,7 +1,8 @@
-"""Attempts to commit on IBM MQ, one at a time, each with the progress it makes, so that the progress never goes back.
+"""Attempts to commit on IBM MQ, one at a time, each together with the progress it makes, so that the progress never
+goes back.
 
-An attempt that is not answered in time counts as lost, though it may still be committed: the progress is read on the
-link after it, before anything else is tried.
+An attempt that is not answered in time counts as lost, although it may still be committed. The progress is then read on
+the link after the attempt, before anything else is tried.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gateway.backends.buffer.progress import Progress
 from gateway.ports.batch import Scheduler, Unit
 
 ANSWER_SECONDS = 10.0
-"""A queue manager that has not answered for so long counts as away."""
+"""A queue manager that has not answered for this long counts as away."""
 Advance = Callable[[Progress], Progress]
 Told = Callable[[Verdict], None]
 
@@ -36,11 +37,11 @@ class AttemptQueue:
         self._running: _Attempt | None = None
         self._cancel: Callable[[], None] = lambda: None
         self.on_silent: Callable[[str], None] = lambda _why: None
-        """An attempt has not been answered."""
+        """Called when an attempt has not been answered."""
         self.progress: Progress | None = None
         """The progress on IBM MQ; None while there is no connection, or the last unit is in doubt."""
         self.most_rows = 5000
-        """Messages a unit of work may have: half of what the queue manager allows."""
+        """The most messages of a unit of work: half of what the queue manager allows."""
 
     def commit(self, unit: Unit, advance: Advance, told: Told) -> None:
         """Try the unit once, after those that wait."""
@@ -70,7 +71,7 @@ class AttemptQueue:
         self._running = None
         self._cancel()
         if verdict.lost:
-            self.progress = None  # until a new connection has looked
+            self.progress = None  # until a new connection has read it
             self._link.look()
         elif verdict.committed and self.progress is not None:
             self.progress = progress

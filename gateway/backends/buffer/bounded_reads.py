@@ -1,8 +1,8 @@
-"""Reading from IBM MQ without holding up the reactor for long; `backends.ibm.bounded_calls` has the thread.
+"""Reads from IBM MQ without holding up the reactor for long; `backends.ibm.bounded_calls` has the thread.
 
-The broker's own state lies in the buffer and is read at once. Of IBM MQ it asks where messages come from and how long
-they may be; while devices are served such a question is waited for half a second at most. An answer that comes later is
-kept for the next time the same is asked.
+The broker's own state lies in the buffer and is read at once. IBM MQ is asked only where messages come from and how
+long they may be; while devices are served, the answer is waited for half a second at most. An answer that comes later
+is kept for the next time the same is asked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 BRIEF_SECONDS = 0.05
 LATE_SECONDS = 60.0
-"""For so long a late answer is used; callers ask again after 10 seconds."""
+"""How long a late answer is used; callers ask again after 10 seconds."""
 _T = TypeVar("_T")
 
 
 class BoundedReads:
-    """Implements `Reads` over another one."""
+    """Implements `Reads` with time limits, over another one."""
 
     def __init__(self, reads: Reads, scheduler: Scheduler, silent: Callable[[str], None]) -> None:
-        """`silent` hears of a call that has not come back, in the caller's thread."""
+        """`silent` is called for a call that has not returned, in the caller's thread."""
         self._reads = reads
         self._calls = BoundedCalls(scheduler, silent=silent)
         self._call = self._calls.call
@@ -38,7 +38,7 @@ class BoundedReads:
 
     @property
     def silent(self) -> Callable[[str], None]:
-        """Who hears of a call that has not come back."""
+        """What is called for a call that has not returned."""
         return self._calls.silent
 
     @silent.setter
@@ -46,7 +46,8 @@ class BoundedReads:
         self._calls.silent = silent
 
     def _briefly(self, what: Hashable, read: Callable[[], _T]) -> _T:
-        """What is read. Unanswered after a moment; the call goes on, and `what` names its answer."""
+        """Returns what is read. Raises Unanswered after a moment; the call goes on, and `what` identifies its late
+        answer."""
 
         def question() -> _T | MQError:
             found: _T | MQError = found_or_raised(read)

@@ -1,9 +1,9 @@
-"""Draining the buffer: a `Forwarder` puts the entries of the main line to IBM MQ in order, and one more those of each
-destination that refuses.
+"""Drains the buffer: one `Forwarder` puts the entries of the main line to IBM MQ in order, and one more for each
+destination that refuses puts the entries for that.
 
-Entries are read a page at a time and put many to a unit of work, with the progress in the same unit: after a crash of
-either side the progress says where to go on. A unit that is refused is narrowed down to the entry at fault; then its
-rule decides (`refusal_policy`). What is tried again is set aside, so that it holds up nothing else.
+Entries are read a page at a time, and many are put in one unit of work, with the progress in the same unit: after a
+crash of either side the progress says where to continue. A unit that is refused is narrowed down to the entry at fault;
+then its rule decides (`refusal_policy`). What is tried again is set aside, so that it does not hold up anything else.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 MAX_ROWS = 2000
-"""Uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
+"""The most uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
 
 
 class Item:
-    """An entry being put: what is left of it."""
+    """An entry that is being put, or what is left of it."""
 
     __slots__ = ("dead", "dropped", "entry", "expired", "further", "ready", "rules", "unit")
 
@@ -50,9 +50,9 @@ class Item:
         self.dropped: Counter[tuple[str, DropReason]] = Counter()
         """Messages that their rule drops; counted likewise."""
         self.further = 0
-        """Segments after the first of their message: they are not counted as messages."""
+        """Segments after the first one of their message: they are not counted as messages."""
         self.ready = False
-        """Expiry has been taken off."""
+        """Whether the time spent here has been subtracted from the expiry of its messages."""
         record = entry.record
         self.unit = Unit(list(record.unit.puts), record.unit.takes)
         self.rules = [rule or NO_ROUTE for rule in record.rules]
@@ -63,7 +63,7 @@ class Item:
         return self.entry.record.number
 
     def remove(self, index: int) -> Puts:
-        """Take a run out of the unit."""
+        """Take a run out of the unit and return it."""
         del self.rules[index]
         return self.unit.puts.pop(index)
 
@@ -77,27 +77,27 @@ class Forwarder:
         self._destination = destination
         self._items: list[Item] = []
         self._most = MAX_ROWS
-        """Entries of the next attempt: fewer while one at fault is looked for."""
+        """Entries of the next attempt: fewer while the one at fault is being looked for."""
         self._running = False
         self._pause = 0.0
         self._tries = 0
-        """Attempts that were refused since anything was put here."""
+        """Refused attempts since anything was last put here."""
         self._cancel: Callable[[], None] | None = None
         self._leaving = 0
-        """Removals from the store that are on their way."""
+        """Removals from the store that are in progress."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits here and nothing is on its way."""
+        """Whether nothing waits here and nothing is in progress."""
         return not self._running and not self._line.entries
 
     @property
     def at_rest(self) -> bool:
-        """Whether it is idle and nothing of it is left in the store."""
+        """Whether it is idle and has nothing left in the store."""
         return self.idle and not self._leaving
 
     def kick(self) -> None:
-        """There may be new entries; a pause that is under way is not cut short."""
+        """Look for new entries; a pause in progress is not cut short."""
         if self._running or self._cancel or self._drain.attempts.progress is None or not self._line.entries:
             return
         self._running = True
@@ -152,7 +152,7 @@ class Forwarder:
         return progress.aside_reached(self._destination, number)
 
     def _read(self, reached: int) -> bool:
-        """The next page. False when there is nothing to do in this step."""
+        """Read the next page. Returns False if there is nothing to do in this step."""
         drain = self._drain
         try:
             page = drain.spool.page(self._line)
@@ -181,7 +181,8 @@ class Forwarder:
         drain.on_room()
 
     def _remove(self, takes: Takes) -> None:
-        """From the store, as soon as its disk lets it; after a restart the progress tells that they have left."""
+        """Remove entries from the store as soon as its disk allows it; after a restart the progress tells that they
+        were put."""
         drain = self._drain
 
         def removed(_unit: Unit, outcome: Outcome) -> None:
@@ -194,12 +195,12 @@ class Forwarder:
         drain.store.submit(Unit(takes=[takes]), removed)
 
     def _check_empty(self) -> None:
-        """A destination's own progress may go only when nothing of it is left in the store."""
+        """End a destination's own line. Its progress may be dropped only when nothing of it is left in the store."""
         if self.at_rest:
             self._drain.emptied()
 
     def _expire(self, item: Item) -> None:
-        """MQMD.Expiry counts from the put: the time spent here is subtracted, and an expired message is not put."""
+        """Subtract the time spent here from MQMD.Expiry, which counts from the put; expired messages are not put."""
         item.ready = True
         waited = int((self._drain.scheduler.now() - item.entry.record.at) * 10)
         for index in reversed(range(len(item.unit.puts))):
@@ -216,8 +217,8 @@ class Forwarder:
     # Set aside
 
     def _divert(self) -> bool:
-        """Set the runs for destinations that have something set aside behind that, durably, before their entry is
-        removed. False: they are being written, and this step is repeated afterwards."""
+        """Set aside, durably and before their entry is removed, the runs for destinations that have something set aside
+        already. Returns False while they are being written; this step is repeated afterwards."""
         spool, unit, after = self._drain.spool, Unit(), list[Callable[[], None]]()
         for item in self._items:
             for destination, (runs, rules) in self._refusing(item).items():
@@ -233,7 +234,8 @@ class Forwarder:
         return not unit
 
     def _refusing(self, item: Item) -> dict[Destination, tuple[list[Puts], list[str]]]:
-        """Take the runs out of an item that are for destinations with something set aside."""
+        """Take the runs out of an item that are for destinations with something set aside. Returns them by
+        destination."""
         found: dict[Destination, tuple[list[Puts], list[str]]] = {}
         for index in reversed(range(len(item.unit.puts))):
             run = item.unit.puts[index]
@@ -273,7 +275,7 @@ class Forwarder:
             self._refused(batch, verdict.failures[0])
 
     def _account(self, batch: list[Item]) -> None:
-        """Count what was committed: drained, dead-lettered or expired."""
+        """Count what was committed: drained, dead-lettered, dropped or expired."""
         counters = self._drain.counters
         for item in batch:
             for rule, count in item.expired.items():
@@ -311,7 +313,7 @@ class Forwarder:
             self._hold(text, refusal_policy.pause(policy, self._tries - 1) if aside else None)
 
     def _drop(self, item: Item, failure: Failure) -> None:
-        """Drop a run, as its rule says; the progress records it."""
+        """Drop a run, as its rule says; the progress records that."""
         rule = item.rules[failure.puts]
         run = item.remove(failure.puts)
         item.dropped[rule, policy_for(failure.reason).drop] += _count_messages(run.heads)
@@ -323,11 +325,11 @@ class Forwarder:
         destination = (run.queue, run.queue_manager)
         self._drain.spool.line_of(destination)
         self._drain.problems[destination] = text
-        self._items = []  # read again, it lines up in its own place, as it was accepted
+        self._items = []  # when read again it takes its own place in the order of acceptance
         self._soon()
 
     def _segment(self, item: Item, index: int) -> bool:
-        """Cut what is too long; False when nothing can be cut."""
+        """Cut what is too long into segments; returns False if nothing can be cut."""
         run, now = item.unit.puts[index], self._drain.scheduler.now()
         try:
             more = _cut_long(run, self._drain.reads.max_length(run.queue), f"{now!r} {item.number} {index}")
@@ -337,7 +339,8 @@ class Forwarder:
         return more > 0
 
     def _apart(self, item: Item, index: int) -> int:
-        """Those of a run that fit their queue go before the others, in a run of their own; where the others are."""
+        """Put the messages of a run that fit their queue into a run of their own, in front of the others; returns where
+        the others are."""
         run = item.unit.puts[index]
         with suppress(MQError):
             short = _split_off_short(run, self._drain.reads.max_length(run.queue))
@@ -400,23 +403,23 @@ class Drain:
         self.scheduler = scheduler
         self.counters = counters
         self.on_room: Callable[[], None] = lambda: None
-        """Entries were removed."""
+        """Called when entries were removed."""
         self.on_empty: Callable[[], None] = lambda: None
-        """Nothing is left in the main line."""
+        """Called when nothing is left in the main line."""
         self.policy_of: PolicyOf = lambda _rule: None
-        """A rule's failure policy by its name."""
+        """Returns a rule's failure policy by its name."""
         self.problems: dict[Destination | None, str] = {}
-        """Why something waits although IBM MQ is there, by destination (None: everything)."""
+        """Why something waits although IBM MQ is connected, by destination (None: everything)."""
         self._main = Forwarder(self, spool.main)
         self._aside: dict[Destination, Forwarder] = {}
 
     @property
     def idle(self) -> bool:
-        """Whether the main line is empty and at rest: new units need not line up."""
+        """Whether the main line is empty and idle, so that new units need not line up."""
         return self._main.idle
 
     def name(self) -> str:
-        """The queue manager's name, for dead-letter headers."""
+        """Returns the queue manager's name, for dead-letter headers."""
         return self.spool.identity.name
 
     def dead_letter_queue(self) -> str:
@@ -424,7 +427,7 @@ class Drain:
         return self.spool.identity.dead_letter_queue
 
     def connected(self, progress: Progress) -> None:
-        """There is a connection, with this progress."""
+        """There is a connection, with this progress: begin."""
         for destination, number in progress.aside.items():
             line = self.spool.line_of(destination)
             line.last = max(line.last, number)
@@ -433,7 +436,7 @@ class Drain:
         self.emptied()
 
     def kick(self) -> None:
-        """New entries."""
+        """New entries were added to the main line."""
         self._main.kick()
 
     def kick_aside(self) -> None:
@@ -449,8 +452,8 @@ class Drain:
         yield from list(self._aside.values())
 
     def emptied(self) -> None:
-        """A line has nothing left. A destination joins the others again when the main line has passed what was set
-        aside for it."""
+        """A line has nothing left. A destination rejoins the main line when that has passed what was set aside for
+        it."""
         progress = self.attempts.progress
         if progress is None:
             return
@@ -464,7 +467,7 @@ class Drain:
             self.on_empty()
 
     def pruned(self, progress: Progress) -> Progress:
-        """Without the destinations that have nothing set aside any more."""
+        """Returns the progress without the destinations that no longer have anything set aside."""
         for destination in progress.aside:
             if destination not in self.spool.aside:
                 progress = progress.without(destination)
@@ -472,7 +475,7 @@ class Drain:
 
 
 def _place(batch: list[Item], index: int) -> int:
-    """Which item a run of the joined unit belongs to; 0 when it is not known."""
+    """Returns the item that a run of the joined unit belongs to; 0 if it is not known."""
     for place, item in enumerate(batch):
         if index < len(item.unit.puts):
             return place
@@ -481,8 +484,8 @@ def _place(batch: list[Item], index: int) -> int:
 
 
 def _cut_long(run: Puts, longest: int, name: str) -> int:
-    """Cut what is too long into segments; how many more messages the run has now. Refused when that cannot be done.
-    `name`: what makes the GroupIds its own."""
+    """Cut what is too long into segments; returns how many more messages the run has now. Raises Refused if that cannot
+    be done. `name` makes the GroupIds unique."""
     heads: list[bytes] = []
     bodies: list[bytes] = []
     for row, (head, body) in enumerate(zip(run.heads, run.bodies, strict=True)):
@@ -495,7 +498,7 @@ def _cut_long(run: Puts, longest: int, name: str) -> int:
 
 
 def _split_off_short(run: Puts, longest: int) -> Puts | None:
-    """What fits its queue leaves the run, for one of its own; None when all fit or none."""
+    """Take what fits its queue out of the run and return it as a run of its own; None if all of it fits, or nothing."""
     fits = [len(head) - MQMD_LENGTH + len(body) <= longest for head, body in zip(run.heads, run.bodies, strict=True)]
     if all(fits) or not any(fits):
         return None
@@ -506,5 +509,5 @@ def _split_off_short(run: Puts, longest: int) -> Puts | None:
 
 
 def _count_messages(heads: list[bytes]) -> int:
-    """How many messages they are: of one in segments its first."""
+    """Returns how many messages these heads are; of a message in segments only the first is counted."""
     return len(heads) - sum(map(is_further, heads))

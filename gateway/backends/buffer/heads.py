@@ -1,10 +1,10 @@
-"""The heads of a record as bytes, each once: what they share among themselves, and in records of few messages what they
-share with heads in general, is left out. Pure.
+"""The heads of a record as bytes, each written once. What they have in common with each other, and in records of few
+messages what they have in common with heads in general, is left out. Pure.
 
 A form, then the heads: packed (1), deflated (2), or packed and then deflated (3). Packed is what `store.packed_heads`
-makes of those that are alike; heads that are not are their count, their lengths (32 bits each, little-endian) and their
-bytes. Deflated is RFC 1951 with a window of 4 KiB and the dictionary below: of a device that publishes by itself the
-store has a record a message, and all of it would be MQMD and names of folders.
+makes of heads that are alike; of others it is their count, their lengths (32 bits each, little-endian) and their bytes.
+Deflated is RFC 1951 with a window of 4 KiB and the dictionary below: for a device that publishes alone, the store has
+one record for each message, which would be nearly all MQMD and folder names.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from gateway.queue_manager.store.packed_heads import MOST_TOGETHER, Packing, unp
 
 PACKED, DEFLATED = 1, 2
 FEW_ROWS = 64
-"""Heads of records with more messages are not deflated: it would cost more than it saves."""
+"""Heads of records with more messages than this are not deflated, which would cost more than it saves."""
 MOST_DEFLATED = 1 << 16
 """Longer heads are not deflated, and nothing is inflated to more bytes."""
 WINDOW = -12
 LEVEL = 1
 _IDS = bytes(52) + b" " * 108 + bytes(32) + b" " * 32
-"""MQMD from MsgId to ApplIdentityData: not set."""
+"""MQMD from MsgId to ApplIdentityData, not set."""
 _ORIGIN = b"\6\0\0\0mqgate" + b" " * 42 + bytes(24) + b"\1\0\0\0" + bytes(8) + b"\xff\xff\xff\xff"
-"""From PutApplType to OriginalLength."""
+"""MQMD from PutApplType to OriginalLength."""
 DICTIONARY = (
     b"<jms><Dst>queue:///</Dst><Tms></Tms><Dlv>2</Dlv></jms><mcd><Msd>jms_text</Msd></mcd>  </usr> dt='i8'> dt='r8'>"
     b" dt='boolean'></usr>  <qos dt='i4'>0</qos><qos dt='i4'>2</qos>"
@@ -37,12 +37,12 @@ DICTIONARY = (
     b"MD  \2\0\0\0\0\0\0\0\x08\0\0\0\xff\xff\xff\xff\0\0\0\0\x22\2\0\0\xb8\4\0\0MQSTR   \0\0\0\0\0\0\0\0"
     b"MD  \2\0\0\0\0\0\0\0\x08\0\0\0\xff\xff\xff\xff\0\0\0\0\x22\2\0\0\xb8\4\0\0MQHRF2  \0\0\0\0\1\0\0\0"
 ) + _IDS + _ORIGIN  # fmt: skip
-"""Part of the format: it never changes. What is likeliest is last."""
+"""The dictionary. It is part of the format and never changes. What is likeliest comes last."""
 _COUNT = struct.Struct("<I")
 
 
 def write(heads: list[bytes], rows: int, packing: Packing) -> bytes | None:
-    """The packed or deflated heads of a record with `rows` messages; None where that would not be shorter."""
+    """Returns the packed or deflated heads of a record with `rows` messages; None if that would not be shorter."""
     packed = packing.pack(heads) if len(heads) > 1 else None
     if rows <= FEW_ROWS and heads:
         form, plain = (0, _plain(heads)) if packed is None else (PACKED, packed)
@@ -62,7 +62,7 @@ def _deflated(data: bytes) -> bytes:
 
 
 def read(data: bytes) -> list[bytes]:
-    """The heads again. ValueError if they are not what `write` makes, or longer than it would."""
+    """Returns the heads that `write` has written. Raises ValueError if the bytes are not what it writes."""
     form, content = data[0], data[1:]
     if form not in {PACKED, DEFLATED, PACKED | DEFLATED}:
         raise ValueError(f"heads have form {form}")

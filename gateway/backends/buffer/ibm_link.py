@@ -1,8 +1,9 @@
 """The link to IBM MQ: one thread and one connection, made again whenever it breaks. Unlike a worker of the IBM backend
-it answers at once when the connection breaks, since the buffer takes the units under way.
+it answers at once when the connection breaks, because the buffer takes the units in progress.
 
-The progress is a message without expiry on MQGATE.MARKERS, by its key. Taken and put again in every unit of work, it
-cannot be seen while such a unit is undecided: a new connection that sees it knows what the last one has done.
+The progress is a message without expiry on MQGATE.MARKERS, found by its key. It is taken and put again in every unit of
+work, so it cannot be seen while such a unit is undecided: a new connection that sees it knows what the last one has
+done.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gateway.ports.batch import Failure, Replace, Scheduler, Unit
 from gateway.ports.state_queues import DEAD_LETTERS, MARKERS
 
 HEARTBEAT_SECONDS = 5.0
-"""How often an idle connection is checked, so that the state that is shown is true."""
+"""How often an idle connection is checked, so that the state shown is true."""
 _STOP_SECONDS = 10.0
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _BY_KEY = get_options(_BROWSE, mq.MQMO_MATCH_CORREL_ID)
@@ -37,8 +38,8 @@ Work = Callable[[Connection], None]
 
 
 class _InDoubt(MQError):
-    """MQCMIT has failed with a reason that does not say what became of the unit: the progress does, once the connection
-    has been made anew."""
+    """MQCMIT has failed with a reason that does not say what became of the unit: the progress tells, once the
+    connection has been made again."""
 
 
 class IbmLink:
@@ -57,7 +58,7 @@ class IbmLink:
         self._backoff = backoff
         self._attempted = attempted
         self.put_to: set[str] = set()
-        """Queues that messages went to since the start."""
+        """Queues to which messages were put since the start."""
         self._key = b""
         self._up: Callable[[Found], None] = lambda _found: None
         self._down: Callable[[str], None] = lambda _why: None
@@ -66,7 +67,7 @@ class IbmLink:
         self._changed = threading.Condition()
         self._serving = False
         self._attempts = 0
-        """In vain, since a connection has worked."""
+        """Failed attempts to connect since a connection last worked."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mq-buffer", daemon=True)
 
@@ -76,7 +77,7 @@ class IbmLink:
         self._thread.start()
 
     def stop(self) -> None:
-        """Disconnect after the attempt that is under way."""
+        """Disconnect after the attempt in progress."""
         self._stopping.set()
         with self._changed:
             self._changed.notify()
@@ -84,19 +85,19 @@ class IbmLink:
             self._thread.join(_STOP_SECONDS)
 
     def rename(self, key: bytes) -> None:
-        """The progress has another name from now on."""
+        """Give the progress another name from now on."""
         self._key = key
 
     def look(self) -> None:
-        """Read the progress once more, if there is a connection; otherwise the next one does."""
+        """Read the progress again if there is a connection; otherwise the next connection does so."""
         self._add(self._look, lambda: None)
 
     def close_objects(self) -> None:
-        """Close what is open, behind the units that wait; what is used again is opened again."""
+        """Close what is open, after the units that wait; what is used again is opened again."""
         self._add(lambda connection: connection.forget_objects(), lambda: None)
 
     def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
-        """One attempt."""
+        """Attempt once to commit the unit with the progress."""
 
         def lost() -> None:
             self._tell(lambda: told(Verdict(lost=True)))
@@ -132,7 +133,7 @@ class IbmLink:
             self._attempts += 1
 
     def _connect_and_serve(self) -> None:
-        """One connection. What it leaves undone is backed out before the wait for the next one."""
+        """Serve one connection. What it leaves undone is backed out before the wait for the next one."""
         try:
             connection = Connection(self._driver.connect(self._settings), self._new_id)
         except MQError as error:
@@ -153,7 +154,7 @@ class IbmLink:
         self._tell(lambda: self._down(text))
 
     def _serve(self, connection: Connection) -> None:
-        """Work until told to stop; MQError when the connection breaks."""
+        """Work until told to stop. Raises MQError if the connection breaks."""
         with self._changed:
             self._serving = True
         try:
@@ -201,8 +202,8 @@ class IbmLink:
     # One attempt
 
     def _attempt(self, connection: Connection, unit: Unit, progress: bytes) -> Verdict:
-        """With asynchronous puts; if that is refused once more synchronously, which tells the run at fault. MQError
-        when the connection broke, or the unit is in doubt."""
+        """Attempt with asynchronous puts, and if that is refused once more synchronously, which tells the run at fault.
+        Raises MQError if the connection broke, or the unit is in doubt."""
         failure = None
         for asynchronous in (True, False):
             try:

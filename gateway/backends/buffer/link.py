@@ -1,4 +1,4 @@
-"""What the buffer needs of its queue manager: attempts to commit, one at a time, and reading."""
+"""What the buffer needs from its queue manager: attempts to commit, one at a time, and reading."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Found(NamedTuple):
     name: str
     dead_letter_queue: str
     progress: bytes | None
-    """The buffer's message there; None: it cannot be seen (never written, or a dying unit of work holds it)."""
+    """The buffer's message there; None: it cannot be seen (never written, or held by a dying unit of work)."""
     most_rows: int = 5000
-    """Messages a unit of work may have: half of what the queue manager allows (MAXUMSGS)."""
+    """The most messages of a unit of work: half of what the queue manager allows (MAXUMSGS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Verdict:
     """The answer to one attempt."""
 
     failures: list[Failure] = field(default_factory=list)
-    """Refused: nothing of it was committed."""
+    """Why it was refused: nothing of it was committed."""
     lost: bool = False
-    """The connection broke: the attempt is in doubt, and the progress will resolve it."""
+    """Whether the connection broke: the attempt is in doubt, and the progress will settle it."""
 
     @property
     def committed(self) -> bool:
@@ -40,29 +40,29 @@ class Link(Protocol):
     """A connection that is made again as often as it breaks. All callbacks come in the reactor's thread, in order."""
 
     put_to: set[str]
-    """Queues that messages went to since the start."""
+    """Queues to which messages were put since the start."""
 
     def start(self, key: bytes, up: Callable[[Found], None], down: Callable[[str], None]) -> None:
         """Begin to connect; `key` names the buffer's progress."""
 
     def rename(self, key: bytes) -> None:
-        """The progress has another name from now on."""
+        """Give the progress another name from now on."""
 
     def look(self) -> None:
-        """Read the progress once more: `up` is called again."""
+        """Read the progress again: `up` is called again."""
 
     def close_objects(self) -> None:
         """See `KeepsOpen`."""
 
     def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
-        """One attempt at the unit together with the progress."""
+        """Attempt once to commit the unit together with the progress."""
 
     def stop(self) -> None:
         """Disconnect."""
 
 
 class Reads(Protocol):
-    """The reading half of the batch port, at IBM MQ."""
+    """The reading half of the batch port, for IBM MQ."""
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `BatchQueueManager`."""
@@ -101,4 +101,4 @@ class Reads(Protocol):
         """See `Sources`."""
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""

@@ -1,8 +1,8 @@
 """How far the buffer has got, as one message on IBM MQ that is replaced in every unit of work of the buffer. Pure.
 
-`main` is the number of the last unit committed. A destination that refused for a while has its messages set aside:
+`main` is the number of the last unit committed. A destination that refused for a while has its messages set aside;
 `aside` says, by destination, which of those were put last. `owner` is the process that wrote it: a buffer that was
-copied, or restored from a backup, finds one that it does not know, and must not take it for its own.
+copied, or restored from a backup, finds one that it does not know and must not take for its own.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class Progress:
     owner: str = ""
 
     def reached(self, number: int) -> Progress:
-        """The main line has got to `number`."""
+        """Returns the progress when the main line has got to `number`."""
         return replace(self, main=max(self.main, number))
 
     def aside_reached(self, destination: Destination, number: int) -> Progress:
-        """What was set aside for a destination has got to `number`."""
+        """Returns the progress when what was set aside for a destination has got to `number`."""
         return replace(self, aside={**self.aside, destination: number})
 
     def without(self, destination: Destination) -> Progress:
-        """Nothing is set aside for it any more."""
+        """Returns the progress when nothing is set aside for a destination any more."""
         return replace(self, aside={key: value for key, value in self.aside.items() if key != destination})
 
     def encode(self) -> bytes:
-        """The body of the message."""
+        """Returns the body of the message."""
         aside = [[queue, manager, number] for (queue, manager), number in self.aside.items()]
         return json.dumps({"main": self.main, "aside": aside, "owner": self.owner}).encode()
 
 
 def decode(body: bytes) -> Progress:
-    """Read the message. StoreCorrupt when it is not a buffer's."""
+    """Read the message. Raises StoreCorrupt if it is not a buffer's."""
     try:
         found = read_object(body)
         aside = {(str(queue), str(manager)): int(number) for queue, manager, number in found["aside"]}

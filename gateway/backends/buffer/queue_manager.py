@@ -6,8 +6,8 @@ waits; otherwise they become an entry of the store, and the unit is done when th
 
 A unit that changes state and IBM MQ at once takes three steps: both halves are written to the store as entry and
 intent, IBM MQ is asked, the state is changed. Whatever breaks in between, the intent is carried out and the entry is
-put or was put: the progress, which every unit of work on IBM MQ carries, tells which. docs/decisions/0012 has the
-reasons. All calls come from the reactor's thread.
+put or was put: the progress, which every unit of work on IBM MQ carries, tells which. The reasons are in
+docs/decisions/0012. All calls come from the reactor's thread.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
 MOVED_IN = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, USERS})
-"""What a gateway without a buffer has on IBM MQ of it."""
+"""The state queues that a gateway without a buffer has on IBM MQ."""
 STATE_QUEUES = MOVED_IN | {FAN_OUT}
-"""What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
+"""The queues in the buffer's store. All others are on IBM MQ, including MQGATE.DEAD.LETTER and MQGATE.DEFAULT."""
 MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0
-"""For so long a progress that should be there is waited for, since a unit of work of a broken connection may hold it.
-Then it must have been removed, and what was in doubt is put again."""
+"""How long a progress that should be there is waited for, because a unit of work of a broken connection may hold it.
+After that it must have been removed, and what was in doubt is put again."""
 _MARGIN = 16 << 20
-"""Of `max_bytes` so much is left for what is under way when publications are not taken in any more."""
+"""How much of `max_bytes` is left for what is in progress when no more publications are taken in."""
 _LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
 
 
 class BufferedQueueManager:
-    """Implements the batch port, `Claims` and `Sources`. Made, `start`ed, used from one thread, `close`d."""
+    """Implements the batch port, `Claims` and `Sources`. It is made, `start`ed, used from one thread, and `close`d."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class BufferedQueueManager:
         state_queues: Iterable[str] = STATE_QUEUES,
         told: Callable[[str, str], None] = lambda _state, _why: None,
     ) -> None:
-        """`told` is called at each change of the state, with the reason. StoreUnavailable when the store cannot be
+        """`told` is called at each change of the state, with the reason. Raises StoreUnavailable if the store cannot be
         written."""
         self.store = store
         """The embedded queue manager underneath."""
@@ -78,22 +78,22 @@ class BufferedQueueManager:
         self.spool = Spool(store)
         counters.spool_recovered_messages += self.spool.recovered
         self.name = name or self.spool.identity.name
-        """IBM MQ's; empty until the first connection if the settings leave it open."""
+        """The name of IBM MQ; empty until the first connection if the settings leave it open."""
         self.dead_letter_queue = self.spool.identity.dead_letter_queue or DEAD_LETTERS
-        """IBM MQ's."""
+        """The dead-letter queue of IBM MQ."""
         self._attempts = AttemptQueue(link, scheduler)
         self._attempts.on_silent = self._down
         self._drain = Drain(store, self.spool, self._attempts, self._reads, scheduler, counters)
         self._drain.on_empty = self._settled
         self.units = Units(self._drain, self._own, max_bytes)
-        """What is submitted, one after the other."""
+        """The submitted units, done one after the other."""
         self.units.on_stored = self._note
         self._drain.on_room = self.units.room
         self._arrived: dict[str, Callable[[], None]] = {}
         self._unwatched: set[str] = set()
         """Queues that are to be consumed when nothing waits any more."""
         self._starved: set[str] = set()
-        """Queues that a consumer read while units waited."""
+        """Queues that a consumer tried to read while units waited."""
         self._backouts: dict[str, Backout] = {}
         self._lengths: dict[str, int] = {}
         self._absent_since = 0.0
@@ -102,14 +102,14 @@ class BufferedQueueManager:
         """Why IBM MQ is away."""
         self._state = BUFFERING
         self.on_connected: Callable[[], None] = lambda: None
-        """The queue manager's name and dead-letter queue are known."""
+        """Called when the queue manager's name and dead-letter queue are known."""
 
     def start(self) -> None:
         """Begin to connect."""
         self._link.start(bytes.fromhex(self.spool.identity.key), self._up, self._down)
 
     def close(self) -> None:
-        """Disconnect and give the store back. What is not committed has not been acknowledged."""
+        """Disconnect and close the store. What is not committed has not been acknowledged."""
         self._closed = self.units.closed = True
         self._attempts.progress = None
         self._link.stop()
@@ -120,14 +120,14 @@ class BufferedQueueManager:
 
     @property
     def state(self) -> str:
-        """connected, buffering or draining."""
+        """The state: connected, buffering or draining."""
         if self._attempts.progress is None:
             return BUFFERING
         return CONNECTED if self._drain.idle and not self.spool.aside else DRAINING
 
     @property
     def put_to(self) -> set[str]:
-        """Queues of IBM MQ that messages went to since the start, placeholders filled in."""
+        """Queues of IBM MQ to which messages were put since the start, with placeholders filled in."""
         return set(self._link.put_to)
 
     @property
@@ -137,7 +137,8 @@ class BufferedQueueManager:
 
     @property
     def storage_full(self) -> StorageFull | None:
-        """Why nothing new is taken: messages gather here, and the disk is full or `max_bytes` nearly reached."""
+        """Why nothing new is taken: messages wait here, and the disk is full or `max_bytes` nearly reached. None if
+        there is room."""
         if self.state == CONNECTED:
             return None
         disk = self.store.storage_full
@@ -151,11 +152,11 @@ class BufferedQueueManager:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why something waits although IBM MQ is there, by queue."""
+        """Why something waits although IBM MQ is connected, by queue."""
         return {key[0] if key is not None else "": text for key, text in self._drain.problems.items()}
 
     def _note(self) -> None:
-        """Tell when the state has changed."""
+        """Report the state if it has changed."""
         state = self.state
         if state != self._state:
             self._state = state
@@ -164,7 +165,7 @@ class BufferedQueueManager:
     # The connection
 
     def _up(self, found: Found) -> None:
-        """Connected. Nothing is done before the progress can be seen: it settles what was in doubt."""
+        """There is a connection. Nothing is done before the progress can be seen, which settles what was in doubt."""
         if self._closed:
             return
         self._attempts.most_rows = found.most_rows
@@ -202,8 +203,8 @@ class BufferedQueueManager:
         return now - self._absent_since < ABSENT_SECONDS
 
     def _begin_anew(self) -> None:
-        """This buffer is a copy, and another process uses the original. Put what waits here, and again what was in
-        doubt, with a progress of its own: by the other's progress it would count as put already."""
+        """Go on with a progress of its own, because this buffer is a copy, and another process uses the original. What
+        waits here is put, and what was in doubt is put again: by the other's progress it would count as put already."""
         self._told(BUFFERING, "the buffer was copied or restored from a backup; what was in doubt is put again")
         known = replace(self.spool.identity, key=secrets.token_hex(12), recorded=False)
 
@@ -217,7 +218,7 @@ class BufferedQueueManager:
         self.store.submit(Unit(replaces=[self.spool.know(known)]), renamed)
 
     def _introduce(self, progress: Progress, known: Identity) -> None:
-        """The first time: the progress is written on both sides before anything depends on it."""
+        """Connect for the first time: the progress is written on both sides before anything depends on it."""
 
         def again(why: str) -> None:
             self.why = why
@@ -251,7 +252,7 @@ class BufferedQueueManager:
         self._note()
 
     def _silent(self, why: str) -> None:
-        """A read hangs, so other calls would too. The link tells when the queue manager answers again."""
+        """A read hangs, so other calls would hang too. The link tells when the queue manager answers again."""
         self._down(why)
         self._link.look()
 
@@ -264,7 +265,7 @@ class BufferedQueueManager:
             self._arrived[queue]()
 
     def policy_of(self, policy_of: PolicyOf) -> None:
-        """Who knows what rules say about failures."""
+        """Set what returns a rule's policy on failures."""
         self._drain.policy_of = policy_of
 
     # The batch port
@@ -274,21 +275,21 @@ class BufferedQueueManager:
         self.units.submit(unit, done)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
-        """Every message of a state queue with its key, in order."""
+        """Returns every message of a state queue with its key, in order."""
         return self.store.load(queue) if queue in self._own else self._there().load(queue)
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
-        """The next messages. Nothing from IBM MQ while units wait: they may take what would be fetched again."""
+        """Returns the next messages; none from IBM MQ while units wait, which may take what would be fetched again."""
         if queue in self._own:
             return self.store.fetch(queue, key, limit, after)
         return self._reads.fetch(queue, key, limit, after) if self._passable(queue) else []
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
-        """As `fetch`, of a consumed queue: messages that no other gateway is given for a while."""
+        """As `fetch`, for a consumed queue: messages that no other gateway is given for a while."""
         return self._reads.claim(queue, key, limit) if self._passable(queue) else []
 
     def _passable(self, queue: str) -> bool:
-        """Whether IBM MQ may be read; a consumer that may not is told when it may."""
+        """Whether IBM MQ may be read. A consumer that may not read now is told when it may."""
         if self._attempts.progress is not None and self._drain.idle and queue not in self._unwatched:
             return True
         if queue in self._arrived:
@@ -296,11 +297,11 @@ class BufferedQueueManager:
         return False
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages are there. MQError while IBM MQ is away."""
+        """Returns how many messages are there. Raises MQError while IBM MQ is away."""
         return self.store.depth(queue, key) if queue in self._own else self._there().depth(queue, key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
-        """Ask to be told that `queue` may have something; while units wait that is told when they are through."""
+        """Ask to be told that `queue` may have something; while units wait, that is told when they are done."""
         if queue in self._own:
             self.store.consume(queue, arrived)
             return
@@ -329,7 +330,7 @@ class BufferedQueueManager:
         self._link.close_objects()
 
     def _watch(self) -> None:
-        """Look for arrivals, but not before units that take messages have left: they would be found once more."""
+        """Look for arrivals, but not before units that take messages are done: those messages would be found again."""
         if self._attempts.progress is None or not self._drain.idle:
             return
         unwatched, self._unwatched = self._unwatched, set()
@@ -337,15 +338,16 @@ class BufferedQueueManager:
             self._reads.consume(queue, self._arrived[queue])
 
     def gather(self, queue: str, *, groups: bool) -> None:
-        """Give messages of a group only when all of it is there, or as they come."""
+        """Give messages of a group only when the group is complete, or as they come."""
         self._reads.gather(queue, groups=groups)
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What stays on a consumed queue because parts of it are missing."""
+        """Returns what stays on a consumed queue because parts of it are missing."""
         return self._reads.incomplete(queue)
 
     def backout(self, queue: str) -> Backout:
-        """What happens there to messages that cannot be delivered; the last answer while IBM MQ gives none."""
+        """Returns what happens to messages of a queue that cannot be delivered; while IBM MQ gives no answer, its last
+        one."""
         try:
             self._backouts[queue] = self._there().backout(queue)
         except MQError:
@@ -354,11 +356,11 @@ class BufferedQueueManager:
         return self._backouts[queue]
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
-        """Where publications on an MQ topic arrive. MQError while IBM MQ is away."""
+        """Returns where publications on an MQ topic arrive. Raises MQError while IBM MQ is away."""
         return self._there().subscribe(name, topic)
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes; what MQ has at most while it has never been asked."""
+        """Returns the longest message data that `queue` takes; MQ's own maximum if it has never been asked."""
         if queue in self._own:
             return self.store.max_length(queue)
         if queue not in self._lengths and self._attempts.progress is not None:

@@ -2,7 +2,7 @@
 
 `MQGB` | version | flags | number (8 bytes) | time of acceptance (float) | messages | heads | puts | takes | replaces.
 Counts and lengths are 32-bit, little-endian. A head is written once for the rows that share it. Without the flag
-`PACKED` the distinct heads of a run of puts precede its rows. With it, which is set where the record is shorter so, all
+`PACKED` the distinct heads of a run of puts precede its rows. With it, which is set if it makes the record shorter, all
 heads of the record precede the puts as `heads.write` writes them, and the columns of a run have the narrowest width
 that holds their numbers. Each record can be read by itself.
 """
@@ -25,9 +25,10 @@ VERSION = 1
 PACKED = 1
 """The flag of a record whose heads are packed or deflated."""
 EPOCH_BITS = 40
-"""A number is the process's epoch and a count within it: numbers of a new process follow all earlier ones."""
+"""A number consists of the process's epoch and a count within it, so that numbers of a new process follow all earlier
+ones."""
 RETAIN = 2
-"""Beside 1 for persistent: published on an MQ topic to be retained."""
+"""Flag next to 1 for persistent: published on an MQ topic, to be retained."""
 _EXPIRY, _UNLIMITED = slice(16, 20), b"\xff\xff\xff\xff"
 _FRONT = struct.Struct("<4sBBQdI")
 _FLAGS_AT = 5
@@ -43,14 +44,15 @@ class Record(NamedTuple):
 
     number: int
     at: float
-    """When it was accepted: expiry runs from there."""
+    """When it was accepted; expiry counts from then."""
     unit: Unit
     rules: list[str]
-    """The rule each run of puts came from, for the counters."""
+    """The rule that each run of puts came from, for the counters."""
 
 
 def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
-    """The bytes of a record. Moves have been resolved before. What `packing` learns it knows of the next record."""
+    """Returns the bytes of a record. Moves have been resolved before. What `packing` learns is used for the next
+    record."""
     unit = record.unit
     distinct = [dict.fromkeys(puts.heads) for puts in unit.puts]
     messages = messages_of(unit)
@@ -80,7 +82,7 @@ def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
 
 
 def _places(heads: dict[bytes, None]) -> dict[bytes, int]:
-    """Which of the distinct ones each is."""
+    """Returns the place of each distinct head."""
     return dict(zip(heads, range(len(heads)), strict=True))
 
 
@@ -90,21 +92,23 @@ def _write_run(out: list[bytes], puts: Puts, rule: str) -> None:
 
 
 def _write_rows(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
-    """Not packed: the run's distinct heads, then for each row the place of its head and the length of its body."""
+    """Write rows that are not packed: the run's distinct heads, then for each row the place of its head and the length
+    of its body."""
     out += (_COUNT.pack(len(heads)), *map(_raw, heads), _COUNT.pack(len(puts.heads)))
     out += (_ROW.pack(heads[head], len(body)) for head, body in zip(puts.heads, puts.bodies, strict=True))
 
 
 def _write_columns(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
-    """Packed: the places of the rows' heads among those of the record, then the lengths of the bodies."""
+    """Write rows that are packed: the places of the rows' heads among those of the record, then the lengths of the
+    bodies."""
     if len(puts.bodies) != len(puts.heads):
-        raise ValueError("a run of puts has not as many bodies as heads")
+        raise ValueError("a run of puts does not have as many bodies as heads")
     out.append(_COUNT.pack(len(puts.heads)))
     out += (_column([heads[head] for head in puts.heads]), _column(list(map(len, puts.bodies))))
 
 
 def _column(values: list[int]) -> bytes:
-    """The bytes each number takes, then the numbers."""
+    """Returns a byte with the width of the numbers, then the numbers."""
     most = max(values, default=0)
     width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
     return struct.pack(f"<B{len(values)}{_CODES[width]}", width, *values)
@@ -119,7 +123,7 @@ def _text(value: str) -> bytes:
 
 
 def _token(token: Token) -> bytes:
-    """Tokens of the embedded store are numbers, those of IBM MQ MsgIds."""
+    """Returns a token as bytes: tokens of the embedded store are numbers, those of IBM MQ are MsgIds."""
     if isinstance(token, int):
         return b"n" + _NUMBER.pack(token)
     if isinstance(token, bytes):
@@ -128,12 +132,12 @@ def _token(token: Token) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """The record again. StoreCorrupt when the bytes are none."""
+    """Returns the record of these bytes. Raises StoreCorrupt if they are not one."""
     return decode_and_measure(data)[0]
 
 
 def decode_and_measure(data: bytes) -> tuple[Record, int]:
-    """The record again, and the bytes of its heads in memory, however few they are in the store."""
+    """Returns the record, and the bytes that its heads take in memory, however few they take in the store."""
     try:
         number, at, _ = front_of(data)
         reader = _Reader(data, _FRONT.size)
@@ -158,7 +162,8 @@ def decode_and_measure(data: bytes) -> tuple[Record, int]:
 
 
 def front_of(data: bytes) -> tuple[int, float, int]:
-    """Number, time of acceptance and messages, without the rest. StoreCorrupt when the bytes are no record."""
+    """Returns number, time of acceptance and messages, without reading the rest. Raises StoreCorrupt if the bytes are
+    not a record."""
     if len(data) < _FRONT.size:
         raise StoreCorrupt("a record of the buffer ends early")
     eyecatcher, version, flags, number, at, messages = _FRONT.unpack_from(data)
@@ -173,7 +178,7 @@ def front_of(data: bytes) -> tuple[int, float, int]:
 
 
 class _Reader:
-    """Where in a record the reading is."""
+    """The position in a record that is being read."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -211,7 +216,7 @@ class _Reader:
         return value
 
     def heads(self) -> list[bytes]:
-        """Packed: the heads of all runs."""
+        """Read the packed heads of all runs."""
         return self._counted(record_heads.read(self.raw()))
 
     def _counted(self, heads: list[bytes]) -> list[bytes]:
@@ -227,7 +232,8 @@ class _Reader:
         return values
 
     def puts(self, heads: list[bytes] | None) -> tuple[Puts, str]:
-        """A run and its rule; `heads` are the record's where they are packed; otherwise the run has its own."""
+        """Read a run and its rule. `heads` are those of the record if they are packed; otherwise the run has its
+        own."""
         queue, manager, rule, key = self.text(), self.text(), self.text(), self.raw()
         priority, flags = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
         puts = Puts(queue, manager, key, priority, bool(flags & 1), retain=bool(flags & RETAIN))
@@ -243,7 +249,7 @@ class _Reader:
         return puts, rule
 
     def bodies(self, lengths: Sequence[int]) -> list[bytes]:
-        """Back to back."""
+        """Read bodies, which are stored back to back."""
         data, ends = self._data, list(accumulate(lengths, initial=self.at))
         if ends[-1] > len(data):
             raise IndexError(f"{ends[-1] - self.at} bytes at {self.at}")
@@ -255,24 +261,25 @@ class _Reader:
 
 
 def size_of(unit: Unit) -> int:
-    """An upper bound of the bytes a unit takes in the store, before it is encoded: for the limit."""
+    """Returns an upper bound for the bytes that a unit takes in the store, before it is encoded; for the limit."""
     return sum(
         512 + len(puts.heads) * 8 + sum(map(len, set(puts.heads))) + sum(map(len, puts.bodies)) for puts in unit.puts
     )
 
 
 def rows_of(unit: Unit) -> int:
-    """Messages put and taken."""
+    """Returns the number of messages put and taken."""
     return sum(len(puts.heads) for puts in unit.puts) + sum(len(takes.tokens) for takes in unit.takes)
 
 
 def messages_of(unit: Unit) -> int:
-    """Messages put."""
+    """Returns the number of messages put."""
     return sum(len(puts.heads) for puts in unit.puts)
 
 
 def parts_of(unit: Unit, rules: Sequence[str], max_rows: int, max_bytes: int) -> Iterator[tuple[Unit, list[str]]]:
-    """A unit as a sequence of smaller ones, in order: none has more rows or (but for a single row) bytes than asked."""
+    """Yields a unit as a sequence of smaller ones, in order: none has more rows or (except for a single row) bytes than
+    asked for."""
     part, names, rows, size = Unit(takes=list(unit.takes)), list[str](), 0, 0
     for puts, rule in zip(unit.puts, rules, strict=True):
         run = _like(puts)
@@ -294,12 +301,12 @@ def parts_of(unit: Unit, rules: Sequence[str], max_rows: int, max_bytes: int) ->
 
 
 def _like(puts: Puts) -> Puts:
-    """The same destination, without messages."""
+    """Returns a run for the same destination, without messages."""
     return Puts(puts.queue, puts.queue_manager, puts.key, puts.priority, puts.persistent, retain=puts.retain)
 
 
 def joined(units: Sequence[Unit]) -> Unit:
-    """Several units as one, order kept."""
+    """Returns several units as one, in order."""
     whole = Unit()
     for unit in units:
         whole.puts += unit.puts
@@ -313,12 +320,12 @@ class Parts(NamedTuple):
     own: Unit
     remote: Unit
     own_puts: list[int]
-    """Which run of the whole unit each is."""
+    """Which run of the whole unit each own run is."""
     remote_puts: list[int]
 
 
 def cut(unit: Unit, is_own: Callable[[str], bool]) -> Parts:
-    """What of a unit is the gateway's state, and what is IBM MQ's. Moves have been resolved before."""
+    """Returns what of a unit belongs to the gateway's state, and what to IBM MQ. Moves have been resolved before."""
     parts = Parts(Unit(replaces=list(unit.replaces)), Unit(), [], [])
     for index, puts in enumerate(unit.puts):
         own = is_own(puts.queue) and not puts.queue_manager
@@ -330,7 +337,7 @@ def cut(unit: Unit, is_own: Callable[[str], bool]) -> Parts:
 
 
 def left_of(head: bytes, waited: int) -> bytes | None:
-    """The head with the rest of its Expiry after so many tenths of a second; None: it has expired."""
+    """Returns the head with the rest of its Expiry after this many tenths of a second; None if it has expired."""
     if head[_EXPIRY] == _UNLIMITED:
         return head
     left = int.from_bytes(head[_EXPIRY], "little", signed=True) - waited

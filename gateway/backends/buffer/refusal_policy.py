@@ -1,7 +1,7 @@
 """What happens to a message that IBM MQ refuses while the buffer drains: its rule decides, as without a buffer. Pure.
 
-Two things differ. A message that waits is set aside in a line of its own, so that it holds up nothing else. And the
-device has been sent its acknowledgement, so that `then: disconnect` cannot apply: such a message is dead-lettered.
+Two things differ. A message that waits is set aside in a line of its own, so that it does not hold up anything else.
+And the device has been sent its acknowledgement, so `then: disconnect` cannot apply: such a message is dead-lettered.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gateway.ports.failure_policy import Policy
 
 Act = Literal["wait", "aside", "segment", "dead_letter", "drop"]
 PolicyOf = Callable[[str], Policy | None]
-"""A rule's policy by its name; None: there is no such rule any more."""
+"""Returns a rule's policy by its name; None: there is no such rule any more."""
 
 
 def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Act:
-    """What to do after so many attempts refused with this reason. A message whose rule is gone waits where the reason
-    may pass, and is dead-lettered where it may not."""
+    """Returns what to do after this many attempts refused with this reason. A message whose rule is gone waits if the
+    reason may pass, and is dead-lettered if it may not."""
     if not concerns_destination(reason):
         return "wait"
     may_pass = action_for(reason) is Action.RETRY
@@ -35,7 +35,7 @@ def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Ac
 
 
 def pause(policy: Policy | None, tries: int) -> float | None:
-    """Seconds until the next attempt; None: the line's own pause."""
+    """Returns the seconds until the next attempt; None: the line's own pause."""
     if policy is None or tries > policy.retry_times:
         return None
     return float(min(policy.retry_first * 2 ** min(tries, 16), policy.retry_longest))

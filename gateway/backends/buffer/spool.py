@@ -39,11 +39,11 @@ INTENT = "MQGATE.BUFFER.INTENT"
 SELF = "MQGATE.BUFFER.SELF"
 COPYING, COPIED, ADOPTED = "copying", "copied", "adopted"
 PART_ROWS, PART_BYTES = 200, 1 << 20
-"""The most an entry has; a longer unit becomes several."""
+"""The most rows and bytes of an entry; a longer unit becomes several."""
 _INTENT_PIECE = 4 << 20
 _FIRST_PAGE = 32
 _PAGE_BYTES, _PAGE_ENTRIES, _PAGE_MESSAGES = 8 << 20, 500, 20_000
-"""The limits of a page in memory, its heads unpacked."""
+"""The limits of a page in memory, with its heads unpacked."""
 _HEAD = mqmd.build(persistence=1)
 
 
@@ -54,18 +54,19 @@ class Identity:
     key: str
     """The key of its progress on IBM MQ, in hexadecimal digits."""
     epoch: int = 0
-    """One more at every start: no number is ever given twice."""
+    """Raised by one at every start, so that no number is ever given twice."""
     name: str = ""
     dead_letter_queue: str = ""
     recorded: bool = False
-    """Its progress has been written to IBM MQ: if it cannot be seen there, something holds it."""
+    """Whether its progress has been written to IBM MQ: if it cannot be seen there, something holds it."""
     owners: tuple[str, ...] = ()
-    """The processes that may have written the progress: this one last, and those before it since one was connected."""
+    """The processes that may have written the progress: this one last, and before it those since one was last
+    connected."""
     home: str = ""
-    """How far the state that lay on IBM MQ has moved in here: see `adoption`."""
+    """How far the state that lay on IBM MQ has been moved into the buffer: see `adoption`."""
 
     def replaces(self) -> Replace:
-        """The message it is stored as."""
+        """Returns the message that it is stored as."""
         return Replace(SELF, b"self", json.dumps(asdict(self)).encode())
 
     @staticmethod
@@ -120,17 +121,17 @@ class Spool:
         self._packing = new_packing()
         self.identity = self._identify()
         self.recovered = 0
-        """Messages that waited at the start."""
+        """The number of messages that waited at the start."""
         self._recover()
 
     @property
     def messages(self) -> int:
-        """Messages that wait."""
+        """The number of messages that wait."""
         return self.main.messages + sum(line.messages for line in self.aside.values())
 
     @property
     def bytes(self) -> int:
-        """Bytes of the messages that wait."""
+        """The bytes of the messages that wait."""
         return self.main.bytes + sum(line.bytes for line in self.aside.values())
 
     # Start
@@ -148,8 +149,8 @@ class Spool:
         return identity.replaces()
 
     def _recover(self) -> None:
-        """Carry out the intent of a unit that was interrupted: its other half is an entry, which the progress on IBM MQ
-        decides about. Then count everything that waits."""
+        """Carry out the intent of a unit that was interrupted. Its other half is an entry, about which the progress on
+        IBM MQ decides. Then count everything that waits."""
         intent = list(self.store.load(INTENT))
         if intent:
             unit = decode(b"".join(stored.data for _, stored in intent)).unit
@@ -174,7 +175,7 @@ class Spool:
             yield page
 
     def commit_now(self, unit: Unit) -> None:
-        """Commit before the reactor runs: durable on return. StoreUnavailable when the store refuses."""
+        """Commit before the reactor runs; durable on return. Raises StoreUnavailable if the store refuses."""
         outcomes: list[Outcome] = []
         core = self.store.core
         self.store.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
@@ -188,17 +189,17 @@ class Spool:
     # Entries
 
     def number(self) -> int:
-        """A number above all that were given."""
+        """Returns a number above all that were given before."""
         self._count += 1
         return self.identity.epoch << EPOCH_BITS | self._count
 
     def records_of(self, unit: Unit, rules: Sequence[str], at: float) -> list[Record]:
-        """A unit as records of moderate size, numbered."""
+        """Returns a unit as records of moderate size, numbered."""
         parts = parts_of(unit, rules, PART_ROWS, PART_BYTES)
         return [Record(self.number(), at, part, names) for part, names in parts]
 
     def puts_of(self, records: Sequence[Record]) -> Puts:
-        """The put that stores records in the main line."""
+        """Returns the put that stores records in the main line."""
         return Puts(ENTRIES, heads=[_HEAD] * len(records), bodies=[encode(record, self._packing) for record in records])
 
     def added(self, records: Sequence[Record], puts: Puts) -> None:
@@ -209,14 +210,14 @@ class Spool:
         self.main.count(len(records), messages, sum(map(len, puts.bodies)))
 
     def intent_of(self, unit: Unit, at: float) -> Puts:
-        """The put that stores the gateway's half of a unit until IBM MQ has answered about the other."""
+        """Returns the put that stores the gateway's half of a unit until IBM MQ has answered about the other."""
         data = encode(Record(0, at, unit, [""] * len(unit.puts)), self._packing)
         pieces = [data[start : start + _INTENT_PIECE] for start in range(0, len(data), _INTENT_PIECE)]
         return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
 
     def page(self, line: Line, limit: int = 0) -> list[Entry]:
-        """The next entries of a line; without a limit some megabytes of them. MQError when the disk has damaged the
-        next one: those behind it would overtake it, and the progress would tell that it has left."""
+        """Returns the next entries of a line; without a limit some megabytes of them. Raises MQError if the disk has
+        damaged the next one: those behind it would overtake it, and the progress would say that it was put."""
         found = self.store.fetch(line.queue, line.key, limit or _most_entries(line), line.behind or None)
         damaged = self.store.core.damage.stops(line.queue, line.key)
         if damaged and not found:
@@ -241,7 +242,7 @@ class Spool:
         return Takes(line.queue, line.key, [entry.token for entry in entries])
 
     def waiting_since(self) -> Iterator[tuple[float, str]]:
-        """When the first message of each line was accepted, and its rule."""
+        """Yields when the first message of each line was accepted, and its rule."""
         if self.oldest is not None:
             yield self.oldest
         for line in self.aside.values():
@@ -250,7 +251,7 @@ class Spool:
                     yield entry.record.at, _rule_of(entry.record)
 
     def look_at_oldest(self) -> None:
-        """To be called after entries were removed. Of one that cannot be read that is not known."""
+        """Find the oldest entry again, after entries were removed. Of one that cannot be read nothing is known."""
         with suppress(MQError):
             page = self.page(self.main, 1) if self.main.entries else []
             self.oldest = (page[0].record.at, _rule_of(page[0].record)) if page else None
@@ -258,13 +259,13 @@ class Spool:
     # Set aside
 
     def line_of(self, destination: Destination) -> Line:
-        """The line of a destination, made if there is none."""
+        """Returns the line of a destination, made if there is none."""
         if destination not in self.aside:
             self.aside[destination] = Line(ASIDE, _key_of(destination))
         return self.aside[destination]
 
     def aside_puts(self, line: Line, record: Record) -> Puts:
-        """The put that stores a record in the line of a destination."""
+        """Returns the put that stores a record in the line of a destination."""
         return Puts(ASIDE, key=line.key, heads=[_HEAD], bodies=[encode(record, self._packing)])
 
     def aside_added(self, line: Line, record: Record, puts: Puts) -> None:
@@ -278,7 +279,7 @@ def _key_of(destination: Destination) -> bytes:
 
 
 def _most_entries(line: Line) -> int:
-    """How many entries a page may have."""
+    """Returns how many entries a page may have."""
     by_bytes = _PAGE_BYTES * line.entries // max(line.bytes, 1)
     by_messages = _PAGE_MESSAGES * line.entries // max(line.messages, 1)
     return max(1, min(_PAGE_ENTRIES, by_bytes, by_messages))
@@ -289,5 +290,5 @@ def _rule_of(record: Record) -> str:
 
 
 def _totals(entries: Sequence[Entry]) -> tuple[int, int]:
-    """Messages and bytes of some entries."""
+    """Returns the messages and bytes of some entries."""
     return sum(entry.messages for entry in entries), sum(entry.size for entry in entries)

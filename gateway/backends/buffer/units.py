@@ -1,4 +1,4 @@
-"""Units of work in the buffer: each goes to IBM MQ directly, into the store, or both, in steps that survive a crash of
+"""Units of work in the buffer. Each goes to IBM MQ directly, into the store, or both, in steps that survive a crash of
 either side."""
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Job:
     entries: Puts | None = None
     intent: Puts | None = None
     in_doubt: bool = False
-    """In doubt: the answer to an attempt was lost."""
+    """Whether the answer to an attempt was lost."""
     refused: Sequence[Failure] = ()
-    """It cannot be done: a staged message cannot be read."""
+    """Why it cannot be done: a staged message cannot be read."""
 
 
 class Units:
-    """Units are done one after the other, in the order of their submission."""
+    """Does units one after the other, in the order of their submission."""
 
     def __init__(self, drain: Drain, own: frozenset[str], max_bytes: int) -> None:
         self._drain = drain
@@ -52,15 +52,15 @@ class Units:
         self._waiting: deque[Job] = deque()
         self._job: Job | None = None
         self.held = False
-        """The current unit waits for room."""
+        """Whether the current unit waits for room."""
         self.closed = False
         self.on_stored: Callable[[], None] = lambda: None
-        """There are new entries."""
+        """Called when there are new entries."""
         self.rule_of: Callable[[Puts], str] = lambda _puts: NO_ROUTE
-        """The rule that a run comes from; the broker sets it."""
+        """Returns the rule that a run comes from; set by the broker."""
 
     def submit(self, unit: Unit, done: Done) -> None:
-        """Commit the unit: on IBM MQ, or in the store while that is away or older messages wait."""
+        """Commit the unit: on IBM MQ, or in the store while IBM MQ is away or older messages wait."""
         refused: list[Failure] = []
         if unit.moves:
             try:
@@ -106,7 +106,7 @@ class Units:
     def _may_go(self, remote: Unit) -> bool:
         """Whether IBM MQ is connected and no waiting message would be overtaken."""
         if self._attempts.progress is None or not self._drain.idle or rows_of(remote) > self._attempts.most_rows:
-            return False  # a unit that is too long for MQ goes through the store, in parts
+            return False  # a unit that is too long for IBM MQ goes through the store, in parts
         aside = self._spool.aside
         return not aside or not any((puts.queue, puts.queue_manager) in aside for puts in remote.puts)
 
@@ -124,7 +124,7 @@ class Units:
     # Directly
 
     def _prepare(self, job: Job) -> None:
-        """Store both halves before the one is committed on IBM MQ."""
+        """Store both halves before one of them is committed on IBM MQ."""
         job.entries = self._spool.puts_of(self._records(job))
         job.intent = self._spool.intent_of(job.parts.own, job.at)
 
@@ -169,7 +169,7 @@ class Units:
         unit.replaces += own.replaces
 
         def concluded(_unit: Unit, outcome: Outcome) -> None:
-            if outcome.failures:  # it cannot be taken back: again, until the disk lets it
+            if outcome.failures:  # it cannot be taken back: try again until the disk allows it
                 self._scheduler.later(_TRY_AGAIN, lambda: self._conclude(job, entries=entries))
                 return
             if not entries and job.entries is not None:
@@ -195,7 +195,7 @@ class Units:
         self._store.submit(unit, withdrawn)
 
     def _leftovers(self, job: Job, *, entries: bool) -> Unit:
-        """The unit that removes the intent, and the entries if they are not to be put."""
+        """Returns the unit that removes the intent, and the entries if they are not to be put."""
         unit = Unit()
         if job.intent is not None:
             unit.takes.append(Takes(INTENT, b"", list(job.intent.tokens)))
@@ -217,7 +217,7 @@ class Units:
         job.entries = entries = self._spool.puts_of(self._records(job))
 
         def stored(_unit: Unit, outcome: Outcome) -> None:
-            if outcome.failures and job.in_doubt:  # another number would make another message of it
+            if outcome.failures and job.in_doubt:  # with another number it would be another message
                 job.entries = None
                 self._scheduler.later(_TRY_AGAIN, lambda: self._begin(job))
                 return
@@ -235,7 +235,7 @@ class Units:
         return self._spool.bytes + size_of(remote) <= self._max_bytes
 
     def _hold(self) -> None:
-        """There is no room: as without a buffer nothing is acknowledged, and reading pauses."""
+        """There is no room: as without a buffer, nothing is acknowledged, and reading pauses."""
         if not self.held:
             self.held = True
             self._counters.backpressure_events["spool_full"] += 1
@@ -243,7 +243,7 @@ class Units:
     def _without_volatile(self, job: Job) -> Unit:
         """Drop the QoS 0 messages of a unit when there is no room, and count them."""
         remote = job.parts.remote
-        if not job.records:  # numbered is promised: an attempt may have been committed
+        if not job.records:  # numbered units are promised: an attempt may have been committed
             for puts in remote.puts:
                 if not puts.persistent and puts.heads:
                     self._counters.messages_dropped[self.rule_of(puts), "spool_full"] += len(puts.heads)
@@ -255,12 +255,12 @@ class Units:
         return remote
 
     def room(self) -> None:
-        """There is room again, or IBM MQ is connected again."""
+        """There is room again, or IBM MQ is connected again: go on."""
         if self.held and self._job is not None:
             self._begin(self._job)
 
     def _without_moves(self, unit: Unit) -> Unit:
-        """Staged messages that become visible on IBM MQ: taken here, put there."""
+        """Returns the unit with staged messages that become visible on IBM MQ taken from here and put there."""
         puts, takes = list(unit.puts), list(unit.takes)
         for moves in unit.moves:
             core = self._store.core
@@ -278,10 +278,10 @@ class Units:
 
 
 def _place(places: list[int], index: int) -> int:
-    """The index in the whole unit of a run of a part."""
+    """Returns the index that a run of a part has in the whole unit."""
     return places[index] if index >= 0 else -1
 
 
 def _whole(outcome: Outcome) -> list[Failure]:
-    """The store refuses its frame: that concerns the whole unit."""
+    """Returns the failures when the store refuses its frame, which concerns the whole unit."""
     return [one._replace(puts=-1) for one in outcome.failures]

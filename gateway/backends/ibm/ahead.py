@@ -1,8 +1,8 @@
 """Messages of one queue that are read ahead, between the thread that reads and the one that hands them out. Pure.
 
-What is read is marked for MARKINT (`watcher`), so that no other gateway has it. A message whose mark may have run out
-is not handed out before this gateway has marked it again; until then it keeps its place, and nothing of its key behind
-it is handed out. So after a stall:
+What is read is marked for MARKINT (`watcher`), so that no other gateway gets it. A message whose mark may have run out
+is not handed out before this gateway has marked it again; until then it keeps its place, and nothing behind it with the
+same key is handed out. So after a stall:
 
 * nothing is lost: a message is on its queue until the unit of work that takes it is committed. What is dropped here has
   gone from its queue, or another gateway has marked it; should that one not take it, the cursor finds it again;
@@ -13,11 +13,11 @@ it is handed out. So after a stall:
 * nothing changes places: the messages of one key are handed out as they were read. One that the cursor meets again
   while it waits, because its mark has run out, has been marked again by that, and stays where it is.
 
-One goes behind others that are younger only where it was another gateway's, or was backed out: it comes when the cursor
-does.
+A message goes behind younger ones only if it was another gateway's, or was backed out: it comes when the cursor comes
+to it.
 
 Where the subscriptions of a gateway share a queue, each by its key, one that is held back must not hold up the others:
-beyond half of the room a key has its share of it and no more, and one that has nothing waiting is always read.
+beyond half of the room a key gets only its share, and a key that has nothing waiting is always read.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from gateway.backends.ibm.structures import correl_id_of
 from gateway.ports.batch import Stored, Token
 
 AHEAD, AHEAD_BYTES = 400, 8 << 20
-"""How many messages are read ahead, and how much: then the thread waits until some of them are asked for."""
+"""How many messages are read ahead, and how many bytes; then the thread waits until some of them are asked for."""
 FEWEST_AHEAD = 20
-"""Where they are asked for so slowly that marks run out, fewer are read, down to this."""
+"""If they are asked for so slowly that marks run out, fewer are read ahead, down to this many."""
 
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A message that was read and is not handed out yet."""
+    """A message that was read and has not been handed out yet."""
 
     stored: Stored
     marked: float
-    """When its mark, or that of the group it belongs to, was made at the earliest; at the latest it was `answered`: the
-    gateway may have stood still in between."""
+    """When its mark, or that of the group it belongs to, was made at the earliest. At the latest it was made at
+    `answered`: the gateway may have stood still in between."""
     answered: float
 
 
@@ -51,8 +51,8 @@ class Ahead:
     """Messages read and not handed out yet. Filled by one thread, emptied by another."""
 
     def __init__(self, arrived: Callable[[], None], *, shares: bool = False) -> None:
-        """`arrived` is called in the filling thread: when there is something after there was nothing. `shares`: it
-        reads by key, and asks before each message which key has room (`with_room`)."""
+        """`arrived` is called in the filling thread when there is something after there was nothing. `shares`: that
+        thread reads by key, and asks before each message which key has room (`with_room`)."""
         self._arrived = arrived
         self._shares = shares
         self._lock = threading.Lock()
@@ -61,36 +61,36 @@ class Ahead:
         """Tokens of `_messages`, of those handed out last, which may still be on the queue, and of `_ended`."""
         self._handed_out: dict[bytes, list[Token]] = {}
         self._ended: set[Token] = set()
-        """Tokens of those whose unit of work has ended since the filling thread began to look at the queue."""
+        """Tokens of messages whose unit of work has ended since the filling thread began to look at the queue."""
         self._left: dict[bytes, dict[Token, Read]] = {}
-        """What was read, by its key in 24 bytes, that nobody claims now. It keeps its order for who claims it again,
-        and is marked again only then: another gateway may want it."""
+        """What was read and nobody claims now, by its key in 24 bytes. It keeps its order for whoever claims it again,
+        and is marked again only then, because another gateway may want it."""
         self._keys: set[bytes] = set()
         """Keys that were ever claimed."""
         self._bytes = 0
         self._of_key: dict[bytes, list[int]] = {}
-        """Of `_messages`, where keys have shares: how many and how many bytes are of each key, in 24 bytes."""
+        """Where keys have shares: how many of `_messages`, and how many bytes, belong to each key in 24 bytes."""
         self._most = AHEAD
         self._empty = True
-        """The last claim got nothing: call `arrived` at the next message."""
+        """Whether the last claim got nothing: then `arrived` is called at the next message."""
         self.room = threading.Event()
-        """The filling thread has something to do."""
+        """Set when the filling thread has something to do."""
         self.lifetime = float("inf")
         """Seconds for which a message may be handed out after it was marked."""
         self.lapsed = False
-        """Messages were asked for whose marks may have run out: they have to be marked again."""
+        """Whether messages were asked for whose marks may have run out: they have to be marked again."""
 
     # The filling thread
 
     def looking(self) -> None:
-        """A look at the queue begins: what is added until the next one was read in it."""
+        """A look at the queue begins: what is added until the next call was read in it."""
         with self._lock:
             self._known -= self._ended
             self._ended.clear()
 
     def add(self, stored: Stored, marked: float, *others: Stored, answered: float = 0.0) -> None:
-        """Add a message that was read, or all of a group. One that waits here already is marked again; one whose unit
-        of work may be under way is skipped."""
+        """Add a message that was read, or all messages of a group. One that waits here already is marked again; one
+        whose unit of work may be in progress is skipped."""
         with self._lock:
             if stored.token in self._known:
                 self._renew(stored.token, marked, answered)
@@ -114,7 +114,8 @@ class Ahead:
             self._arrived()
 
     def with_room(self, keys: Iterable[bytes]) -> bytes:
-        """The first of these keys of which more may be read; empty: none, and `room` says when that may change."""
+        """Returns the first of these keys of which more may be read; empty if there is none, and `room` says when that
+        may change."""
         with self._lock:
             found = next((key for key in keys if self._has_room(key)), b"")
             if found:
@@ -124,7 +125,8 @@ class Ahead:
         return found
 
     def due(self, now: float) -> list[Read]:
-        """Those that have to be marked again before they may be handed out, in order; of a group the first."""
+        """Returns the messages that have to be marked again before they may be handed out, in order; of a group the
+        first."""
         found: list[Read] = []
         with self._lock:
             for one in self._messages.values():
@@ -135,13 +137,13 @@ class Ahead:
         return found
 
     def renewed(self, token: Token, marked: float, answered: float = 0.0) -> None:
-        """It is marked again, with all of its group."""
+        """A message has been marked again, with all of its group."""
         with self._lock:
             self._renew(token, marked, answered)
 
     def met(self, msg_id: bytes, marked: float, answered: float) -> None:
-        """The cursor has met the first segment of a message from a transmission queue. One that waits here and begins
-        with it is marked again by that, before its other segments are met."""
+        """The cursor has come to the first segment of a message from a transmission queue. A message that waits here
+        and begins with it is thereby marked again, before its other segments are reached."""
         with self._lock:
             for token in self._messages:
                 if isinstance(token, bytes) and len(token) > len(msg_id) and token.startswith(msg_id):
@@ -154,7 +156,7 @@ class Ahead:
             one.answered = max(one.marked, one.answered, answered)
 
     def _with_its_group(self, token: Token) -> list[Read]:
-        """None where it does not wait here."""
+        """Returns a message that waits here with all of its group; empty if it does not wait here."""
         if token not in self._messages:
             return []
         if not same_group(token, token):
@@ -162,7 +164,7 @@ class Ahead:
         return [one for one in self._messages.values() if same_group(token, one.stored.token)]
 
     def drop(self, token: Token) -> None:
-        """It is not this gateway's any more, nor is its group."""
+        """Forget a message that is no longer this gateway's, and its group."""
         with self._lock:
             for one in self._with_its_group(token):
                 del self._messages[one.stored.token]
@@ -170,7 +172,7 @@ class Ahead:
                 self._count(one.stored, -1)
 
     def in_time(self) -> None:
-        """What was due is marked again, or dropped: whoever was refused it may ask again."""
+        """What was due is marked again, or dropped: those who were refused it may ask again."""
         with self._lock:
             self.lapsed = False
             self._make_room()
@@ -179,7 +181,8 @@ class Ahead:
             self._arrived()
 
     def forget(self) -> None:
-        """The connection is lost and the marks with it: other gateways may have what was not claimed."""
+        """The connection is lost and the marks with it: forget what was not claimed, which other gateways may have
+        now."""
         with self._lock:
             self._known.difference_update(self._messages, *self._left.values())
             self._messages.clear()
@@ -198,7 +201,7 @@ class Ahead:
             self._empty = True
 
     def leave(self, key: bytes) -> None:
-        """Nobody claims this key until somebody does again; what is read ahead of it takes no room from others."""
+        """Nobody claims this key until somebody does again: what is read ahead of it takes no room from others."""
         with self._lock:
             self._keys.discard(key)
             padded = key.ljust(24, b"\0")
@@ -217,8 +220,9 @@ class Ahead:
             self._count(one.stored, 1)
 
     def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
-        """The next ones, of a key if there is one; more than `limit` only for the rest of a group. The units of work of
-        those of the same key that were handed out before have ended: they are taken, or are to come again."""
+        """Returns the next messages, of a key if one is given; more than `limit` only for the rest of a group. The
+        units of work of those with the same key that were handed out before have ended: they are taken, or are to come
+        again."""
         with self._lock:
             self._keys.add(key)
             self._ended.update(self._handed_out.pop(key, ()))
@@ -261,7 +265,7 @@ class Ahead:
             self.room.clear()
 
     def _count(self, stored: Stored, by: int) -> None:
-        """One more or one less."""
+        """Count a message added or removed."""
         length = by * len(stored.data)
         self._bytes += length
         if not self._shares:
@@ -281,7 +285,7 @@ class Ahead:
         return not self._full(1) and waiting[0] < self._most // share and waiting[1] < AHEAD_BYTES // share
 
     def _drop_other_keys(self) -> None:
-        """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
+        """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the room."""
         if not self._keys or b"" in self._keys:
             return
         wanted = {key.ljust(24, b"\0") for key in self._keys}

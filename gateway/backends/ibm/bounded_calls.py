@@ -1,10 +1,10 @@
-"""Calls to a queue manager that may not answer: made one after the other in a thread of their own, each with a time
+"""Calls to a queue manager that may not answer, made one after the other in a thread of their own, each with a time
 limit for the caller.
 
 When a network is cut silently, calls hang for minutes, until the client library's heartbeats notice. A question is
 given up when nothing has been heard for too long, and so is every later one until the call has returned. A slow
-question is waited for as long as the queue manager answers its single calls. The reactor uses `ask` and goes on; `call`
-waits.
+question is waited for as long as the queue manager answers the single calls it consists of. The reactor uses `ask` and
+goes on; `call` waits.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Unanswered(MQError):
         super().__init__(2203 if stopping else mq.MQRC_Q_MGR_NOT_AVAILABLE, why)  # MQRC_CONNECTION_STOPPING
         self.why = why
         self.begun = begun
-        """Its call was made and has not returned: it may still take effect."""
+        """Whether its call was made and has not returned: it may still take effect."""
         self.busy = busy
-        """The queue manager answers; earlier questions took too long."""
+        """Whether the queue manager answers, and earlier questions took too long."""
         self.stopping = stopping
 
 
@@ -46,7 +46,7 @@ class _Question:
     def __init__(self, question: Callable[[], Any], answered: Callable[[Any], None], since: float) -> None:
         self.question = question
         self.answered = answered
-        """Called in the thread, with what was found or the exception."""
+        """Called in the thread with what was found, or with the exception."""
         self.since = since
         self.begun = self.told = False
 
@@ -63,7 +63,7 @@ class BoundedCalls:
         close: Callable[[], None] = lambda: None,
         name: str = "mq-reads",
     ) -> None:
-        """`silent` is called when a call has not returned, in the reactor's thread or that of the caller who waits;
+        """`silent` is called when a call has not returned, in the reactor's thread or that of the caller who waits.
         `close` is called in the thread at its end."""
         self.silent = silent
         self.seconds = seconds
@@ -74,9 +74,9 @@ class BoundedCalls:
         """What the reactor has asked, and whom to tell."""
         self._watching = False
         self._due = 0.0
-        """When the next look is."""
+        """When to check next."""
         self._lock = Lock()
-        """A question that has begun is not reported as given up before it began, and the other way round."""
+        """Keeps a question that has begun from being reported as given up before it began, and vice versa."""
         self._heard = 0.0
         self._busy = False
         self.thread = Thread(target=self._run, name=name, daemon=True)  # the process must end though a call hangs
@@ -86,15 +86,15 @@ class BoundedCalls:
         return len(self._pending)
 
     def heard(self) -> None:
-        """Something has been answered: the call that is under way may take longer."""
+        """Something has been answered: the call in progress may take longer."""
         self._heard = monotonic()
 
     def silence(self) -> float:
-        """Seconds since a question has been waiting for the queue manager."""
+        """Returns for how many seconds a question has been waiting for the queue manager."""
         return monotonic() - self._heard if self._busy else 0.0
 
     def close(self, seconds: float = 0.0) -> None:
-        """End the thread, waiting so long for it. A call that hangs is abandoned."""
+        """End the thread, waiting at most this long for it. A call that hangs is abandoned."""
         for asked in list(self._pending):
             self._tell(asked, Unanswered("the gateway is stopping", begun=asked.begun, stopping=True))
         self._waiting.put(None)
@@ -104,7 +104,7 @@ class BoundedCalls:
     # For callers that go on
 
     def ask(self, question: Callable[[], _T], answered: Callable[[_T | Exception], None]) -> None:
-        """`answered` hears what it finds or raises, or Unanswered; never before this returns."""
+        """Call `answered` with what the question finds or raises, or with Unanswered; never before this returns."""
         if self.silence() >= self.seconds:
             self._scheduler.soon(lambda: answered(self._no_answer(begun=False)))
             return
@@ -134,8 +134,8 @@ class BoundedCalls:
             self._look_later()
 
     def _forgive(self, late: float) -> None:
-        """A look that is late says that this process stood still: for so long nobody was silent but itself, and what
-        was answered meanwhile may be on its way from the thread."""
+        """Take into account that a late check means that this process stood still: for that long only the process
+        itself was silent, and what was answered meanwhile may be on its way from the thread."""
         if late < _LOOK_SECONDS:
             return
         self._heard = min(self._heard + late, monotonic())
@@ -150,9 +150,10 @@ class BoundedCalls:
     # For callers that wait
 
     def call(self, question: Callable[[], _T], seconds: float = 0.0) -> _T:
-        """The answer of `question`, or its exception; Unanswered when it has not returned after so many seconds."""
+        """Returns the answer of `question`, or raises its exception; Unanswered if it has not returned after this many
+        seconds."""
         if current_thread() is self.thread:
-            return question()  # a part of what is asked already
+            return question()  # a part of what is being asked already
         limit = seconds or self.seconds
         if self.silence() >= limit:
             raise self._no_answer(begun=False)
@@ -160,10 +161,10 @@ class BoundedCalls:
         try:
             return self._waited_for(question, limit, own=not seconds)
         finally:
-            self._due += monotonic() - begun  # whoever waits here does not stand still
+            self._due += monotonic() - begun  # a caller that waits here has not stood still
 
     def _waited_for(self, question: Callable[[], _T], limit: float, *, own: bool) -> _T:
-        """`own`: by the limit of these calls, beyond which the queue manager is silent."""
+        """Wait for an answer. `own`: by the limit of these calls, beyond which the queue manager counts as silent."""
         future: Future[_T] = Future()
         asked = _Question(question, future.set_result, monotonic())
         self._waiting.put(asked)
@@ -187,7 +188,7 @@ class BoundedCalls:
     # For both
 
     def _left(self, asked: _Question, limit: float = 0.0) -> Unanswered | None:
-        """Why a question is given up now; None: it is not."""
+        """Returns why a question is given up now; None if it is not."""
         limit = limit or self.seconds
         with self._lock:
             if not asked.begun and monotonic() - asked.since >= limit:
@@ -210,7 +211,7 @@ class BoundedCalls:
                 asked.begun = self._busy = True
             try:
                 found = asked.question()
-            except Exception as error:  # noqa: BLE001 -- whoever asked says what it means
+            except Exception as error:  # noqa: BLE001 -- the caller decides what it means
                 found = error
             self._busy = False
             asked.answered(found)

@@ -1,8 +1,8 @@
-"""The MQI calls of a unit of work made in C, where there was a compiler at installation.
+"""The MQI calls of a unit of work, made in C where there was a compiler at installation.
 
-Beside a busy reactor every call of a binding's costs its thread a wait for the interpreter's lock. A `Carrier`
-(`_calls.c`) makes all calls of a unit without it: it calls the client library by the addresses the binding itself uses.
-Where there is none, connection.py makes the same calls one by one.
+Next to a busy reactor, every call of a binding costs its thread a wait for the interpreter's lock. A `Carrier`
+(`_calls.c`) makes all calls of a unit without it: it calls the client library by the addresses that the binding itself
+uses. Where there is none, connection.py makes the same calls one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gateway.ports.batch import Token, Unit
 
 DONE, MARKER_GONE, MARKER_TAKEN, MARKER_PUT, PUT, COMMIT = range(6)
-"""How far a unit came: `stage` of `_calls.c`."""
+"""How far a unit got: `stage` of `_calls.c`."""
 LEFT, POSTED, THROUGH = range(3)
-"""The answer to posting a unit: it has to go through the worker's queue, is under way, or is committed already."""
+"""The answer to posting a unit: it has to go through the worker's queue, is in progress, or is committed already."""
 WOKEN, TIMED_OUT, REFUSED = range(3)
 """Why a parked thread is back in Python."""
 
@@ -30,7 +30,7 @@ _made: type[Carrier] | None = None
 try:
     from gateway.backends.ibm._calls import Carrier as _Made
 
-    _made = _Made if sys.byteorder == "little" else None  # descriptors are made little-endian, and patched as they are
+    _made = _Made if sys.byteorder == "little" else None  # descriptors are made little-endian, and patched in place
 except ModuleNotFoundError:
     pass
 
@@ -41,12 +41,12 @@ def compiled() -> bool:
 
 
 def carrier(driver: Driver) -> Carrier | None:
-    """A carrier for one connection's thread; None where calls are made one by one."""
+    """Returns a carrier for one connection's thread; None if calls are made one by one."""
     path = driver.extension.__file__
     if _made is None or not isinstance(path, str):
         return None
     try:
-        library = ctypes.CDLL(path)  # it is loaded: the names are those of what it is linked with
+        library = ctypes.CDLL(path)  # loaded already: the names are those of what it is linked with
         put, get, commit = (_address(library, name) for name in ("MQPUT", "MQGET", "MQCMIT"))
     except (AttributeError, OSError):
         return None
@@ -67,12 +67,12 @@ class Carried:
         self._queues = queues
 
     def of_units(self, units: Iterable[Unit]) -> list[list[list[Token]]]:
-        """The MsgIds, for each run of each unit."""
+        """Returns the MsgIds for each run of each unit."""
         ids: Iterator[list[Token]] = iter(self.ids)  # type: ignore[arg-type]
         return [[next(ids) for _ in unit.puts] for unit in units]
 
     def check_puts(self, markers: str) -> None:
-        """MQError when a call before the commit was refused."""
+        """Raise MQError if a call before the commit was refused."""
         if self.stage == PUT:
             raise MQError(self._reason, f"putting to {self._queues[self._run]}")
         if self.stage in {MARKER_TAKEN, MARKER_PUT}:
@@ -80,6 +80,6 @@ class Carried:
             raise MQError(self._reason, f"{what} {markers}")
 
     def check_commit(self) -> None:
-        """MQError when MQCMIT was refused."""
+        """Raise MQError if MQCMIT was refused."""
         if self.stage == COMMIT:
             raise MQError(self._reason, "MQCMIT")

@@ -1,7 +1,8 @@
 """IBM MQ as the gateway's queue manager: the batch port over the real client library, through ibmmq or pymqi.
 
-`submit` hands a unit to a worker thread and `done` comes back in the reactor's, in order of submission. Reading is done
-on a connection of its own, in a thread where a call may hang; waiting for arrivals on a thread for each consumed queue.
+`submit` hands a unit to a worker thread, and `done` is called in the reactor's thread, in order of submission. Reading
+is done on a connection of its own, in a thread if a call may hang; waiting for arrivals is done in one thread for each
+consumed queue.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from gateway.queue_manager.journal import failpoint
 
 _STOP_SECONDS = 10.0
 _BRIEF_SECONDS = 0.05
-"""So long the reactor waits for an answer; what comes later is known the next time."""
+"""How long the reactor waits for an answer; one that comes later is used the next time."""
 _UNHEARD_SECONDS = 1.0
 _MOST_LENGTHS = 10_000
-"""Devices may choose queues by their topics."""
+"""The most queues whose lengths are remembered: devices may choose queues by their topics."""
 _USUAL_LENGTH = 4_194_304
 _MAXUMSGS = 10_000
-"""A queue manager's default."""
+"""The default of a queue manager."""
 
 
 class IbmQueueManager:
-    """Implements `ports.batch.BatchQueueManager`. Made, then `start`ed, then used from one thread, then `close`d."""
+    """Implements `ports.batch.BatchQueueManager`. It is made, `start`ed, used from one thread, and `close`d."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class IbmQueueManager:
         lease: float = 0.0,
         patient: bool = False,
     ) -> None:
-        """`told` gets a line for the operator at each loss and return of a connection, in any thread; `attempted` the
-        reason of each attempt to connect again (0: it worked), in the reactor's. With a `lease` (seconds) the state
-        queues are shared with other gateways. `patient`: a read that is not answered raises MQError after a moment.
-        DriverUnavailable when no binding loads."""
+        """`told` gets a line for the operator at each loss and return of a connection, in any thread; `attempted` gets
+        the reason of each attempt to connect again (0: it worked), in the reactor's thread. With a `lease` (seconds)
+        the state queues are shared with other gateways. `patient`: a read that is not answered raises MQError after a
+        moment. Raises DriverUnavailable if no binding can be loaded."""
         self.name = settings.name
         self._settings = settings
         self._scheduler = scheduler
@@ -79,15 +80,15 @@ class IbmQueueManager:
         self._attempted = attempted
         instance = os.urandom(12)
         self.instance = instance.hex() if lease else ""
-        """This gateway's name among those that share the state queues; empty: it has them for itself."""
+        """This gateway's name among those that share the state queues; empty if it has them for itself."""
         self.on_superseded: Callable[[str], None] = lambda _text: None
-        """Another gateway has taken over, and nothing is committed any more: called in any thread."""
+        """Called in any thread when another gateway has taken over, and nothing is committed any more."""
         self.on_gone: Callable[[str, int], None] = lambda _queue, _count: None
-        """So many messages of a consumed queue were not there any more when they were to be taken: they may have gone
-        to two gateways. Called in the reactor's thread."""
+        """Called in the reactor's thread with how many messages of a consumed queue were gone when they were to be
+        taken: they may have gone to two gateways."""
         self._new_id = MessageIds(time.time(), instance[:4])
         self._heard = False
-        """Workers tell the reactor by a descriptor."""
+        """Whether workers tell the reactor by a descriptor."""
         self._posted: list[Worker] = []
         """Workers that may have something to be collected."""
         self._queue = Queue(connections)
@@ -100,20 +101,20 @@ class IbmQueueManager:
         )
         self._watchers: dict[str, Watcher] = {}
         self._groups: dict[str, bool] = {}
-        """Consumed queues whose groups are wanted whole."""
+        """Consumed queues, and whether only complete groups are wanted from them."""
         self._subscribed: dict[bytes, None] = {}
-        """Keys of the subscriptions that are this gateway's, or this one's too."""
+        """Keys of the subscriptions that this gateway has, alone or together with others."""
         self._lengths: dict[str, int] = {}
         self._unheard: dict[str, float] = {}
-        """Until when a queue's length is not asked for again: each question may take its time."""
+        """The time until which a queue's length is not asked for again, because each question may take long."""
         self._slow_until = 0.0
-        """Until then nothing is waited for: an answer took too long just now."""
+        """The time until which nothing is waited for, because an answer has just taken too long."""
         self.dead_letter_queue = DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
         self._unread: list[Message] = []
         self._on_message: Callable[[Message], None] = self._unread.append
         self.most_rows = largest(_MAXUMSGS)
-        """Messages of one unit of work; a larger unit is committed in parts."""
+        """The most messages of one unit of work; a larger unit is committed in parts."""
 
     def _worker(self, number: int, instance: str) -> Worker:
         return Worker(
@@ -136,7 +137,7 @@ class IbmQueueManager:
 
     @property
     def put_to(self) -> set[str]:
-        """Queues that were put to since the start, also those whose name a rule makes for each message."""
+        """Queues that were put to since the start, including those whose name a rule makes for each message."""
         return {name for worker in self._workers for name in list(worker.put_to)}
 
     @property
@@ -151,12 +152,13 @@ class IbmQueueManager:
 
     @property
     def silence(self) -> float:
-        """For how many seconds nothing has been answered on connections that are open, for longer than the length of a
-        lease; else 0. Another gateway may have taken over by then."""
+        """For how many seconds nothing has been answered on open connections, if that is longer than a lease; otherwise
+        0. Another gateway may have taken over by then."""
         return self._membership.silence() if self._membership is not None else 0.0
 
     def start(self) -> None:
-        """Connect everything. MQError with an operator's text when the queue manager or its objects refuse."""
+        """Connect everything. Raises MQError with a text for the operator if the queue manager or its objects
+        refuse."""
         try:
             first = self._driver.connect(self._settings)
             if not self.name:
@@ -179,12 +181,13 @@ class IbmQueueManager:
     def examine(
         self, puts: Iterable[str], consumes: Iterable[str], longest: int, short: Container[str] = ()
     ) -> list[Problem]:
-        """What of the queues the gateway needs is missing or unsuitable; on a connection of its own."""
+        """Returns what is missing or unsuitable of the queues that the gateway needs; uses a connection of its own."""
         return look(self._settings, self._driver.name, puts, consumes, longest, short)
 
     def _measure(self, inquire: Inquire, queues: Iterable[str]) -> None:
-        """Ask how long messages may be that are the gateway's own, before devices are served: later nobody waits."""
-        with suppress(MQError):  # then it is asked when it is needed
+        """Ask for the length limits of the gateway's own queues before devices are served, because later nobody waits
+        for them."""
+        with suppress(MQError):  # then it is asked for when it is needed
             for queue in queues:
                 found = longest_on(inquire, queue)
                 if found is not None:
@@ -214,12 +217,12 @@ class IbmQueueManager:
     # Among other gateways
 
     def peers(self) -> frozenset[str]:
-        """Every other gateway that may own a session, living or not taken over yet."""
+        """Returns every other gateway that may own a session: living, or not taken over yet."""
         return self._membership.peers() if self._membership is not None else frozenset()
 
     @property
     def lease_seconds(self) -> float:
-        """How long a gateway may leave its lease unrenewed; 0: nobody else is there."""
+        """Returns how long a gateway may leave its lease unrenewed; 0 if there are no others."""
         return self._membership.seconds if self._membership is not None else 0.0
 
     def reads(self, gateway: str) -> int:
@@ -227,20 +230,21 @@ class IbmQueueManager:
         return self._membership.reads(gateway) if self._membership is not None else 0
 
     def leases(self) -> dict[str, float]:
-        """For how many seconds the lease of each other gateway has lain there as it is."""
+        """Returns for how many seconds the lease of each other gateway has been unchanged."""
         return self._membership.leases() if self._membership is not None else {}
 
     def expired_owners(self) -> list[str]:
-        """Gateways whose successor this one is: sessions and wills that name them are this gateway's now."""
+        """Returns the gateways whose successor this one is: sessions and wills that name them are this gateway's
+        now."""
         return self._membership.expired_owners() if self._membership is not None else []
 
     def taken_over(self, owner: str) -> None:
-        """Nothing that is stored names `owner` any more."""
+        """Note that nothing that is stored names `owner` any more."""
         if self._membership is not None:
             self._membership.taken_over(owner)
 
     def reached(self, place: str) -> None:
-        """A failpoint of the broker's."""
+        """A failpoint of the broker."""
         failpoint.reach(f"owners.{place}")
 
     def listen(self, on_message: Callable[[Message], None], on_change: Callable[[], None]) -> None:
@@ -287,7 +291,8 @@ class IbmQueueManager:
             self._started(submission, worker, worker.post(submission.unit))
 
     def _started(self, submission: Submission, worker: Worker, posted: int) -> None:
-        """Register a submission. Outcomes of other threads come by the scheduler, so none arrives before this."""
+        """Register a submission. Outcomes from other threads come through the scheduler, so none arrives before
+        this."""
         self._under_way[id(submission.unit)] = submission
         if posted == THROUGH:
             self._conclude(submission.unit, Outcome())
@@ -297,7 +302,7 @@ class IbmQueueManager:
             self._posted.append(worker)
 
     def _listen(self) -> None:
-        """Have what workers do without Python told by a descriptor, as soon as the reactor has one."""
+        """Have outcomes that workers reach without Python told by a descriptor, as soon as the reactor has one."""
         if isinstance(self._scheduler, Collecting):
             descriptor = self._scheduler.collect(self._collect)
             self._heard = descriptor >= 0
@@ -314,7 +319,7 @@ class IbmQueueManager:
                 self._posted.append(worker)
 
     def _finished(self, unit: Unit, outcome: Outcome) -> None:
-        """In a worker's thread."""
+        """A unit has its outcome; called in a worker's thread."""
         self._scheduler.soon(lambda: self._conclude(unit, outcome))
 
     def _conclude(self, unit: Unit, outcome: Outcome) -> None:
@@ -330,18 +335,18 @@ class IbmQueueManager:
                 each.done(each.unit, each.outcome)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
-        """Every message of a state queue with its key, in order."""
+        """Returns every message of a state queue with its key, in order."""
         return self._reader.load(queue)
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
-        """The next messages in order without removing them."""
+        """Returns the next messages in order without removing them."""
         watcher = self._watchers.get(queue)
         if watcher is not None:
             watcher.looked()
         return self._reader.fetch(queue, key, limit, after)
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
-        """What was read ahead of a consumed queue; no other gateway has these messages for a while."""
+        """Returns what was read ahead of a consumed queue; no other gateway gets these messages for a while."""
         watcher = self._watchers.get(queue)
         if queue == SUBSCRIPTIONS:
             self._subscribed[key] = None
@@ -360,7 +365,7 @@ class IbmQueueManager:
         return reader.calls.call(read, _BRIEF_SECONDS) if isinstance(reader, BoundedReader) else read()
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages are there."""
+        """Returns how many messages are there."""
         return self._reader.depth(queue, key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
@@ -368,8 +373,9 @@ class IbmQueueManager:
         self._watch(queue, arrived)
 
     def stop_consuming(self, queue: str, key: bytes = b"") -> None:
-        """It can be altered and deleted soon: what has it open closes it when it has done what is under way. With a
-        key, that is not read any more: its subscription goes on, and would fill what is read ahead."""
+        """Stop consuming, so that the queue can soon be altered and deleted: whatever has it open closes it after what
+        is in progress. With a key, only that key is no longer read: its subscription goes on, and would fill what is
+        read ahead."""
         if key:
             self._subscribed.pop(key, None)
             if queue in self._watchers:
@@ -405,33 +411,34 @@ class IbmQueueManager:
         watcher.thread.start()
 
     def gather(self, queue: str, *, groups: bool) -> None:
-        """Give messages of a group only when all of it is there, or as they come."""
+        """Give messages of a group only when the group is complete, or as they come."""
         self._groups[queue] = groups
         if queue in self._watchers:
             self._watchers[queue].gather(groups=groups)
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What stays on a consumed queue because parts of it are missing."""
+        """Returns what stays on a consumed queue because parts of it are missing."""
         watcher = self._watchers.get(queue)
         return Incomplete() if watcher is None else watcher.incomplete
 
     def backout(self, queue: str) -> Backout:
-        """BOTHRESH and BOQNAME; none where it is not a local queue."""
+        """Returns BOTHRESH and BOQNAME; none if it is not a local queue."""
         return backout_of(self._reader.inquire, queue)
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
-        """All subscriptions put to one queue of the gateway's; its correlation identifier tells each one's messages."""
+        """Puts the messages of all subscriptions on one queue of the gateway's, and returns that queue and the
+        correlation identifier that distinguishes this one's messages."""
         key = subscription_key(name)
         self._reader.subscribe(name, topic, SUBSCRIPTIONS, key)
         self._subscribed[key] = None
         return Subscribed(SUBSCRIPTIONS, key)
 
     def knows_length(self, queue: str) -> bool:
-        """Whether `max_length` is what the queue manager has said, and not what is usual."""
+        """Whether `max_length` is what the queue manager has said, rather than the default."""
         return queue in self._lengths
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes: the queue's limit and the queue manager's."""
+        """Returns the longest message data that `queue` takes, by the queue's limit and the queue manager's."""
         known = self._lengths.get(queue)
         if known is not None:
             return known
@@ -452,13 +459,13 @@ class IbmQueueManager:
             return _USUAL_LENGTH
 
     def _hear_later(self, queue: str) -> None:
-        """A queue is not asked about for a moment."""
+        """Do not ask about a queue for a moment."""
         if len(self._unheard) >= _MOST_LENGTHS:
             self._unheard.clear()
         self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
 
     def _read_length(self, queue: str) -> int:
-        """Ask, in whatever thread, and remember."""
+        """Ask for a queue's length in whatever thread this is, and remember it."""
         found = longest_on(self._reader.inquire, queue)
         if len(self._lengths) >= _MOST_LENGTHS:
             self._lengths.clear()

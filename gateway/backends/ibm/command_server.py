@@ -1,4 +1,4 @@
-"""MQSC for a queue manager of IBM MQ: each command goes to its command server as an Escape PCF, and its answer comes to
+"""MQSC for a queue manager of IBM MQ: each command goes to its command server as an Escape PCF, and the answer comes to
 a queue of our own that ends with the connection."""
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ _GET = mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_WAIT | mq.MQGMO_CONVERT | mq.MQGMO_FAIL_
 
 
 class Answer(NamedTuple):
-    """What the command server has said to one command."""
+    """What the command server has answered to one command."""
 
     lines: list[str]
     failed: bool
     syntax: bool
-    """The failure is one of the command's text."""
+    """Whether the failure is one of the command's text."""
 
 
 class CommandServer:
-    """The command server of a connection's queue manager. MQError: it cannot be asked, or does not answer."""
+    """The command server of a connection's queue manager. Its methods raise MQError if it cannot be asked, or does not
+    answer."""
 
     def __init__(self, session: Session, wait: float = WAIT_SECONDS) -> None:
         self._session = session
@@ -46,7 +47,7 @@ class CommandServer:
         self._name = descriptor[_OBJECT_NAME].rstrip(b" \0")
 
     def close(self) -> None:
-        """Close both queues; the one for answers is deleted with that."""
+        """Close both queues, which deletes the one for answers."""
         for handle in (self._to, self._replies):
             with suppress(MQError):
                 self._session.close(handle)
@@ -68,7 +69,7 @@ class CommandServer:
         return Answer(lines, syntax or bool(reason) or any(map(_is_error, lines)), syntax)
 
     def _ask(self, data: bytes) -> bytes:
-        """Put a request; its MsgId."""
+        """Put a request; returns its MsgId."""
         session = self._session
         md = pack(
             "MQMD",
@@ -84,7 +85,7 @@ class CommandServer:
         return bytes(answer[0])[MSG_ID]
 
     def _answers(self, request: bytes) -> Iterator[pcf.Message]:
-        """The replies to a request, up to the last."""
+        """Yields the replies to a request, up to the last one."""
         session = self._session
         while True:
             options = get_options(_GET, mq.MQMO_MATCH_CORREL_ID, int(self._wait * 1000))
@@ -94,7 +95,7 @@ class CommandServer:
                 what = f"the command server has not answered for {self._wait:g} s: is it started (`strmqcsv`)"
                 raise MQError(mq.MQRC_NO_MSG_AVAILABLE, what)
             if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(int(answer[-1]), "getting an answer of the command server")
+                raise MQError(int(answer[-1]), "getting an answer from the command server")
             reply = pcf.parse(bytes(answer[0])[: int(answer[-3])])
             yield reply
             if reply.control == mq.MQCFC_LAST:
@@ -102,7 +103,7 @@ class CommandServer:
 
 
 def _opened(session: Session, descriptor: bytes, options: int, queue: str) -> tuple[int, bytes]:
-    """The handle, and the descriptor with the name of the queue that was made."""
+    """Returns the handle, and the descriptor with the name of the queue that was made."""
     try:
         return session.open_named(descriptor, options | mq.MQOO_FAIL_IF_QUIESCING)
     except MQError as error:
@@ -113,11 +114,11 @@ def _opened(session: Session, descriptor: bytes, options: int, queue: str) -> tu
 
 
 def _as_utf_8(md: bytes) -> bytes:
-    """Ask for answers in UTF-8 and in this machine's numbers."""
+    """Returns the descriptor of a request for answers in UTF-8 and in this machine's integers."""
     return md[:24] + (546).to_bytes(4, "little") + (1208).to_bytes(4, "little") + md[32:]
 
 
 def _is_error(line: str) -> bool:
-    """Whether a line is a message of severity E or S, as AMQ8147E."""
+    """Whether a line is a message of severity E or S, such as AMQ8147E."""
     head = line.split(":", 1)[0]
     return head.startswith("AMQ") and head[-1:] in {"E", "S"}

@@ -1,7 +1,7 @@
 """One connection's part of a unit of work: runs of puts, takes, moves and replaced state messages as MQI calls.
 
 Objects are opened once and kept. Nothing here commits, reconnects or waits; a call that fails raises MQError and leaves
-the unit to whoever owns it. Used by one thread.
+the unit to its owner. Used by one thread.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
 
 TOPIC_PREFIX = "topic://"
 STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q_DELETED})
-"""The object of a handle was changed or deleted: open it again before the failure is judged."""
+"""Reason codes that say that the object of a handle was changed or deleted: it is opened again before the failure
+counts."""
 MARKER_EXPIRY = 7 * 24 * 36_000
-"""Tenths of a second, after which markers of a gateway that was killed expire. An idle worker renews its own."""
+"""After how many tenths of a second the markers of a gateway that was killed expire. An idle worker renews its own."""
 MAX_PUT_TO = 500
-"""Names of queues that are remembered: lists and metrics show them."""
+"""How many names of queues are remembered, which lists and metrics show."""
 FIRST_LENGTH = 64 * 1024
-"""The buffer length of a first get; for a longer message it is repeated with the message's length."""
+"""The buffer length of a first get; for a longer message the get is repeated with the message's length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _INPUT = mq.MQOO_INPUT_SHARED | mq.MQOO_FAIL_IF_QUIESCING
 _BROWSE = mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING
@@ -60,7 +61,7 @@ _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.M
 _DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _DROP_WHOLE = get_options(_DROP | mq.MQGMO_COMPLETE_MSG, mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER)
 WHOLE_LENGTH = 32
-"""Length of a token that is no MsgId: GroupId, MsgSeqNumber, and how many segments there are."""
+"""Length of a token that is not a MsgId: GroupId, MsgSeqNumber, and how many segments there are."""
 
 
 class Connection:
@@ -70,9 +71,10 @@ class Connection:
         """`new_id` makes the MsgIds of state messages, which are known before the put has been answered."""
         self.session = session
         self.calls = 0
-        """MQI calls made for messages: the benchmarks count them."""
+        """MQI calls made for messages, which the benchmarks count."""
         self.gone: Counter[str] = Counter()
-        """Messages that were to be taken in this unit of work and were not there, by queue; without those of state."""
+        """Messages that were to be taken in this unit of work and were not there, by queue; state messages are not
+        counted."""
         self._new_id = new_id
         self._handles: dict[tuple[str, str, int], int] = {}
         self._no_identity: set[str] = set()
@@ -82,9 +84,10 @@ class Connection:
         self._plain: dict[tuple[str, str, bool, bool], tuple[int, bytes, bytes]] = {}  # without a key, under syncpoint
         self.marked: MarkerCalls | None = None  # what `marker` has made: its queue is open
         self.put_to: set[str] = set()
-        """Local names of queues that were opened for putting; kept across connections by who makes them."""
+        """Local names of queues that were opened for putting; the maker of connections keeps them from one to the
+        next."""
         self.carrier: Carrier | None = None
-        """Makes the calls of many puts without the interpreter's lock, where the extension was built."""
+        """Makes the calls of many puts without the interpreter's lock, if the extension was built."""
         self._trusted: set[tuple[str, str]] = set()
         """Queues whose last run out of syncpoint did not fail: the next one is put asynchronously."""
         self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
@@ -94,7 +97,7 @@ class Connection:
     # Objects
 
     def output(self, queue: str, queue_manager: str = "") -> int:
-        """The handle for putting; it sets identity context where the gateway's user may."""
+        """Returns the handle for putting; it sets identity context if the gateway's user may do that."""
         key = (queue, queue_manager, _OUTPUT)
         found = self._handles.get(key)
         if found is None:
@@ -114,7 +117,7 @@ class Connection:
         return self._open(descriptor(), _OUTPUT, queue)
 
     def input(self, queue: str) -> int:
-        """The handle for taking."""
+        """Returns the handle for taking."""
         key = (queue, "", _INPUT)
         found = self._handles.get(key)
         if found is None:
@@ -122,8 +125,8 @@ class Connection:
         return found
 
     def browse(self, queue: str, *, co_op: bool = False) -> int:
-        """The handle for browsing; its cursor is shared by all browsing of this queue on this connection. `co_op`: a
-        handle that sees and makes the marks of co-operating browsers."""
+        """Returns the handle for browsing; its cursor is shared by all browsing of this queue on this connection.
+        `co_op`: a handle that sees and makes the marks of co-operating browsers."""
         options = _BROWSE | _CO_OP if co_op else _BROWSE
         key = (queue, "", options)
         found = self._handles.get(key)
@@ -132,7 +135,7 @@ class Connection:
         return found
 
     def keep_browse(self, queue: str) -> None:
-        """The handle for browsing stays where it is, for whoever uses it: the next one is another."""
+        """Leave the handle for browsing to its user, with its cursor where it is: the next call opens another."""
         self._handles.pop((queue, "", _BROWSE), None)
 
     def close_browse(self, handle: int) -> None:
@@ -141,11 +144,11 @@ class Connection:
             self.session.close(handle)
 
     def open_browse(self, queue: str) -> int:
-        """A handle for browsing with a cursor of its own."""
+        """Returns a handle for browsing with a cursor of its own."""
         return self._open(object_descriptor(queue), _BROWSE, queue)
 
     def forget_objects(self) -> None:
-        """Close everything that is open, after a queue was deleted or changed: its handle is not valid any more."""
+        """Close everything that is open after a queue was deleted or changed, because its handle is no longer valid."""
         for handle in self._handles.values():
             with suppress(MQError):
                 self.session.close(handle)
@@ -171,7 +174,7 @@ class Connection:
     # Parts of a unit
 
     def put_run(self, puts: Puts, asynchronous: bool) -> list[Token]:
-        """Put every message of a run; their MsgIds. With `asynchronous` a failure shows only at the commit."""
+        """Put every message of a run; returns their MsgIds. With `asynchronous` a failure shows only at the commit."""
         handle = self.output(puts.queue, puts.queue_manager)
         if self.carrier is not None:
             return self._carry(self.carrier, puts, self._run(puts, handle, asynchronous))
@@ -187,7 +190,7 @@ class Connection:
         return list(carried.ids[0])
 
     def _run(self, puts: Puts, handle: int, asynchronous: bool) -> Run:
-        """A run in the form of the carrier; identifiers of keyed messages are made here."""
+        """Returns a run in the form of the carrier; identifiers of keyed messages are made here."""
         how = mq.MQPMO_SYNCPOINT if puts.syncpoint else mq.MQPMO_NO_SYNCPOINT
         priority, persistent, heads = puts.priority, puts.persistent, puts.heads
         if puts.key and puts.syncpoint:
@@ -201,7 +204,7 @@ class Connection:
         return handle, priority, persistent, heads, puts.bodies, first, options, identity, None, b""
 
     def _packed(self, asynchronous: bool, *, identity: bool, how: int = mq.MQPMO_SYNCPOINT) -> bytes:
-        """MQPMO for the carrier, which copies it for each call."""
+        """Returns an MQPMO for the carrier, which copies it for each call."""
         found = self._put_packed.get((identity, asynchronous, how))
         if found is None:
             found = self._options(asynchronous, identity=identity, how=how)()
@@ -209,7 +212,7 @@ class Connection:
         return found
 
     def runs(self, many: Sequence[Puts], *, can_status: bool, open_too: bool) -> list[Run] | None:
-        """Asynchronous runs for the carrier; None when a queue is not open yet and is not to be opened now."""
+        """Returns asynchronous runs for the carrier; None if a queue is not open yet and is not to be opened now."""
         made: list[Run] = []
         for puts in many:
             asynchronous, plain = puts.persistent or can_status, puts.syncpoint and not puts.key
@@ -233,7 +236,8 @@ class Connection:
         return (queue, "", _OUTPUT) in self._handles and (queue, "", _INPUT) in self._handles
 
     def marker(self, queue: str, key: bytes, expiry: int, fence: bool) -> MarkerCalls:
-        """`exchange` in the form of the carrier, without the MsgIds; `fence`: stop if the old message is not there."""
+        """Returns `exchange` in the form of the carrier, without the MsgIds; `fence`: stop if the old message is not
+        there."""
         if self.marked is None:
             md = keyed_md(state_md(expiry), 0, True, NO_ID, key)  # noqa: FBT003 -- persistent
             options = self._packed(asynchronous=True, identity=False)
@@ -241,7 +245,7 @@ class Connection:
         return self.marked
 
     def new_id(self) -> bytes:
-        """The MsgId of a new marker."""
+        """Returns the MsgId of a new marker."""
         return self._new_id(0)
 
     def place(self, puts: Puts, *, can_status: bool) -> bool:
@@ -260,14 +264,14 @@ class Connection:
             else:
                 puts.tokens = known + self._put_plain(puts, handle, asynchronous, syncpoint=False)
         except MQError as error:
-            if action_for(error.reason) is Action.RECONNECT:  # it may be there, and is at most once
+            if action_for(error.reason) is Action.RECONNECT:  # it may have been put, and is sent at most once
                 puts.placed, puts.lost, puts.lost_reason = puts.placed + 1, puts.lost + 1, error.reason
             raise
         self._trusted.add(name)
         return asynchronous and puts.placed > first
 
     def distrust(self) -> None:
-        """An asynchronous put has failed: the next puts are synchronous."""
+        """An asynchronous put has failed: make the next puts synchronous."""
         self._trusted.clear()
 
     def _options(self, asynchronous: bool, *, identity: bool, how: int = mq.MQPMO_SYNCPOINT) -> Callable[[], bytes]:
@@ -333,8 +337,8 @@ class Connection:
         return gone, token
 
     def take(self, takes: Takes) -> None:
-        """Remove messages by their MsgIds (of all its segments, behind transmission headers), or by their places in
-        groups, with all segments; one that is not there any more is no error."""
+        """Remove messages by their MsgIds (behind transmission headers: of all segments), or by their places in groups
+        with all segments. A message that is no longer there is not an error."""
         handle = self.input(takes.queue)
         for token in takes.tokens:
             if isinstance(token, bytes) and len(token) == WHOLE_LENGTH:
@@ -348,7 +352,7 @@ class Connection:
                 self.gone[takes.queue] += 1
 
     def remove(self, queue: str, key: bytes) -> bool:
-        """Remove the message with this key; whether one could be seen."""
+        """Remove the message with this key; returns whether one could be seen."""
         return self._drop(self.input(queue), NO_ID, key, self._drop_keyed(), queue)
 
     def replace(self, replace: Replace) -> None:
@@ -358,7 +362,7 @@ class Connection:
             self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)
 
     def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
-        """Whether it was there."""
+        """Remove a message; returns whether it was there."""
         return self._drop_by(handle, match_md(msg_id, key), options, queue)
 
     def _drop_by(self, handle: int, md: bytes, options: bytes, queue: str) -> bool:
@@ -381,7 +385,7 @@ class Connection:
             self.put_run(_moved(moves, staged, head, data), asynchronous)
 
     def look(self, handle: int, key: bytes, options: Callable[[], bytes], queue: str) -> tuple[bytes, bytes] | None:
-        """The message that a browse with these options sees, whatever its length; (data, descriptor)."""
+        """Returns data and descriptor of the message that a browse with these options sees, whatever its length."""
 
         def ask(length: int) -> Sequence[Any]:
             return self.session.mqget(self.session.handle, handle, match_md(NO_ID, key), options(), length)
@@ -389,7 +393,7 @@ class Connection:
         return whole_message(ask, f"looking at {queue}")
 
     def get(self, handle: int, msg_id: bytes, queue: str) -> tuple[bytes, bytes] | None:
-        """The message with this MsgId, whatever its length, under syncpoint; (data, descriptor)."""
+        """Returns data and descriptor of the message with this MsgId, got under syncpoint, whatever its length."""
 
         def ask(length: int) -> Sequence[Any]:
             self.calls += 1
@@ -399,8 +403,8 @@ class Connection:
 
 
 def whole_message(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes, bytes] | None:
-    """Data and descriptor of the message that a get with so much room finds; None: there is none. One that is longer
-    stays where it is, nor does a cursor move: it is asked for again with its length."""
+    """Returns data and descriptor of the message that a get with this much room finds; None if there is none. A longer
+    message stays where it is, and a cursor does not move: it is asked for again with its length."""
     length = FIRST_LENGTH
     while True:
         answer = ask(length)
@@ -416,12 +420,12 @@ def whole_message(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes
 
 
 def state_put(queue: str, key: bytes, body: bytes) -> Puts:
-    """One persistent state message."""
+    """Returns one persistent state message."""
     return Puts(queue, key=key, priority=0, persistent=True, heads=[state_md(-1)], bodies=[body])
 
 
 def _moved(moves: Moves, staged: bytes, head: bytes, data: bytes) -> Puts:
-    """A moved message. A new head replaces the old one with the first part of the data that belonged to it."""
+    """Returns a moved message. A new head replaces the old one with the first part of the data that belonged to it."""
     if moves.heads is not None:
         data = data[head_length_of(staged) :]
     priority = int.from_bytes(head[40:44], "little", signed=True)
@@ -436,13 +440,14 @@ def _as_id(token: Token) -> bytes:
 
 
 def ids_of(token: Token) -> list[Token]:
-    """The MsgIds a token names: its own, or those of all segments that were put together by their MQMDEs."""
+    """Returns the MsgIds that a token names: its own, or those of all segments that were put together by their
+    MQMDEs."""
     if not isinstance(token, bytes) or len(token) <= WHOLE_LENGTH:
         return [token]
     return [token[at : at + 24] for at in range(0, len(token), 24)]
 
 
 def messages_of(token: Token) -> int:
-    """How many messages of a unit of work it takes to remove this one."""
+    """Returns how many messages of a unit of work the removal of this one takes."""
     whole = isinstance(token, bytes) and len(token) == WHOLE_LENGTH
     return int.from_bytes(token[28:], "big") if whole else len(ids_of(token))  # type: ignore[index]

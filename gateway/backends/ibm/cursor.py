@@ -1,4 +1,4 @@
-"""Reads one queue by browsing, a message at a time: in its order, or that of each of some keys."""
+"""Reads one queue by browsing, a message at a time: in the queue's order, or in that of each of some keys."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Found(NamedTuple):
     data: bytes
     md: bytes
     asked: float
-    """When it was asked for: it is marked then at the earliest."""
+    """When it was asked for: it was marked no earlier."""
 
 
 class Cursor:
-    """On one handle."""
+    """A cursor on one handle."""
 
     def __init__(
         self, connection: Connection, handle: int, options: int, milliseconds: int, *, key: bytes,
         shared: SharedByKey | None, from_first: bool,
     ) -> None:  # fmt: skip
-        """`options` and `milliseconds` of each look; `key`: of the messages that are read, or `shared` names it;
-        `from_first`: what was read is marked, so that each look begins at the first message."""
+        """`options` and `milliseconds` are those of each look. `key`: the key of the messages to read, unless `shared`
+        names it. `from_first`: what was read is marked, so each look begins at the first message."""
         self._session = connection.session
         self._handle = handle
         self._shared = shared
@@ -44,11 +44,11 @@ class Cursor:
         self._length = FIRST_LENGTH
 
     def start_over(self) -> None:
-        """The next look begins at the first message."""
+        """Let the next look begin at the first message."""
         self._options = self._first
 
     def next(self) -> Found | None:
-        """The next message; None: there is none after a wait, or it has to be asked for again."""
+        """Returns the next message; None: there is none after a wait, or it has to be asked for again."""
         if self._shared is not None:
             self._key = self._shared.next_key()
             if not self._key:
@@ -57,7 +57,7 @@ class Cursor:
         descriptor = match_md(correl_id=self._key)
         answer = self._session.mqget(self._session.handle, self._handle, descriptor, self._options(), self._length)
         reason = int(answer[-1])
-        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
+        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: ask again with the length
             self._length = max(int(answer[-3]), FIRST_LENGTH)
             return None
         self._length = FIRST_LENGTH

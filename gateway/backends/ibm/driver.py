@@ -1,8 +1,8 @@
 """The two Python bindings of IBM MQ behind one set of raw calls: `ibmmq` and `pymqi`, imported only when asked for.
 
-Connecting uses a binding's own classes (it happens rarely and they know TLS, CCDT and pointers); everything else goes
-to the extension's functions with packed structures, at a thirtieth of the classes' cost. The extensions write into the
-bytes they are given: every MQMD, MQPMO and MQGMO handed over here must be a fresh object.
+Connecting uses a binding's own classes (it happens rarely, and they know TLS, CCDT and pointers). Everything else goes
+to the extension's functions with packed structures, at a thirtieth of the cost. The extensions write into the bytes
+they are given: every MQMD, MQPMO and MQGMO handed over here must be a new object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ConnectSettings:
     user: str = ""
     password: str = ""
     token_file: str = ""
-    """File with a JSON Web Token, instead of both."""
+    """File with a JSON Web Token, instead of user and password."""
     ccdt: str = ""
     cipher: str = ""
     key_repository: str = ""
@@ -65,7 +65,7 @@ class Session:
     """One connection handle with the raw calls. Usable from any thread, one call at a time."""
 
     def __init__(self, driver: Driver, owner: Any) -> None:
-        self._owner = owner  # the binding's QueueManager: kept, because its end disconnects
+        self._owner = owner  # the binding's QueueManager; kept because its deletion disconnects
         self._driver = driver
         extension = driver.extension
         self.handle: int = owner.get_handle()
@@ -77,13 +77,13 @@ class Session:
         self._back: Call = extension.MQBACK
 
     def open(self, descriptor: bytes, options: int) -> int:
-        """MQOPEN; the object handle."""
+        """MQOPEN; returns the object handle."""
         answer = self._open(self.handle, descriptor, options)
         _check(answer, "MQOPEN")
         return int(answer[0])
 
     def open_named(self, descriptor: bytes, options: int) -> tuple[int, bytes]:
-        """MQOPEN; the object handle, and the descriptor with the names that the queue manager has given."""
+        """MQOPEN; returns the object handle, and the descriptor with the names that the queue manager has given."""
         answer = self._open(self.handle, descriptor, options)
         _check(answer, "MQOPEN")
         return int(answer[0]), bytes(answer[1])
@@ -101,11 +101,12 @@ class Session:
         _check(self._back(self.handle), "MQBACK")
 
     def asynchronous_failures(self) -> int:
-        """MQSTAT: how many asynchronous puts have failed since it was asked last; needs a binding that has the call."""
+        """MQSTAT: returns how many asynchronous puts have failed since it was last asked. Needs a binding that has the
+        call."""
         return self.asynchronous_status()[0]
 
     def asynchronous_status(self) -> tuple[int, int, str]:
-        """The same with the reason of the first one and the queue it was for."""
+        """Returns the same, with the reason of the first failure and the queue it was for."""
         try:
             found = self._owner.stat(mq.MQSTAT_TYPE_ASYNC_ERROR)
         except self._driver.error as error:
@@ -113,7 +114,7 @@ class Session:
         return int(found.PutFailureCount), int(found.Reason), bytes(found.ObjectName).decode("latin-1").rstrip(" \0")
 
     def inquire(self, queue: str, selector: int) -> int | str:
-        """One attribute of a queue, or of the queue manager when `queue` is empty."""
+        """Returns one attribute of a queue, or of the queue manager if `queue` is empty."""
         module = self._driver.module
         try:
             if not queue:
@@ -129,7 +130,7 @@ class Session:
         return value.decode().rstrip(" \0") if isinstance(value, bytes) else int(value)
 
     def subscribe(self, name: str, topic: str, queue: int, correl_id: bytes, *, how: int) -> int:
-        """MQSUB of a durable subscription that puts to an open queue; its handle. `how`: create or resume."""
+        """MQSUB of a durable subscription that puts to an open queue; returns its handle. `how`: create or resume."""
         descriptor = self._driver.module.SD()
         descriptor["Options"] = how | mq.MQSO_DURABLE | mq.MQSO_FAIL_IF_QUIESCING | mq.MQSO_SET_CORREL_ID
         descriptor.set_vs("SubName", name.encode())
@@ -141,18 +142,18 @@ class Session:
         return int(answer[2])
 
     def unsubscribe(self, handle: int, *, remove: bool) -> None:
-        """MQCLOSE of a subscription; the durable one stays unless `remove`."""
+        """MQCLOSE of a subscription; a durable one stays unless `remove`."""
         how = mq.MQCO_REMOVE_SUB if remove else mq.MQCO_KEEP_SUB
         _check(self._close(self.handle, handle, how), "MQCLOSE")
 
     def leave(self) -> None:
-        """Back out what is open, and disconnect: MQDISC commits it. Where MQBACK fails though the connection works,
-        nothing is known to have it backed out but the end of the process without MQDISC."""
+        """Back out what is open, and disconnect, because MQDISC would commit it. If MQBACK fails although the
+        connection works, only the end of the process without MQDISC is known to have it backed out."""
         try:
             self.back()
         except MQError as error:
             if action_for(error.reason) is not Action.RECONNECT:
-                self._driver.left_open.append(self)  # kept: its end would disconnect
+                self._driver.left_open.append(self)  # kept: deleting it would disconnect
                 self._driver.on_left_open(
                     f"MQBACK failed with reason {error.reason} and MQDISC would commit half a unit"
                 )
@@ -160,7 +161,7 @@ class Session:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """MQDISC; a connection that is broken already is only let go."""
+        """MQDISC; a connection that is broken already is only dropped."""
         try:
             self._owner.disconnect()
         except (self._driver.error, self._driver.usage_error):
@@ -189,7 +190,7 @@ class Driver:
         self.usage_error: Any = module.PYIFError
 
     def noting(self, heard: Callable[[], None]) -> Driver:
-        """The same binding; `heard` is called whenever a call has come back, in its thread."""
+        """Returns the same binding; `heard` is called whenever a call has returned, in its thread."""
         noted: Any = _Noted(self.extension, heard)
         driver = Driver(self.name, self.module, noted, self.can_status)
         driver.left_open = self.left_open
@@ -200,12 +201,12 @@ class Driver:
         self.on_left_open(text)
 
     def check(self, settings: ConnectSettings) -> None:
-        """DriverUnavailable where this binding cannot do what is wanted of it."""
+        """Raise DriverUnavailable if this binding cannot do what is required of it."""
         if settings.token_file and not hasattr(getattr(self.module, "CSP", None) and self.module.CSP(), "Token"):
             raise DriverUnavailable(_NO_TOKENS.format(name=self.name))
 
     def connect(self, settings: ConnectSettings) -> Session:
-        """MQCONNX with a shared handle. MQError with the reason."""
+        """MQCONNX with a shared handle. Raises MQError with the reason."""
         self.check(settings)
         owner = self.module.QueueManager(None)
         arguments: dict[str, Any] = {"opts": mq.MQCNO_HANDLE_SHARE_BLOCK | mq.MQCNO_RECONNECT_DISABLED}
@@ -214,7 +215,7 @@ class Driver:
         elif settings.token_file:
             arguments["token"] = _token(settings.token_file)
         if settings.ccdt:
-            os.environ["MQCCDTURL"] = settings.ccdt  # the only way that both bindings and every client level know
+            os.environ["MQCCDTURL"] = settings.ccdt  # the only way that works with both bindings and every client level
         else:
             arguments["cd"] = self._channel(settings)
         if settings.key_repository or settings.certificate_label:
@@ -240,7 +241,8 @@ class Driver:
         return channel
 
     def _name_peer(self, channel: Any, name: bytes) -> None:
-        """The distinguished name the queue manager must show. ibmmq makes the pointer itself, pymqi does not."""
+        """Set the distinguished name that the queue manager must show. ibmmq makes the pointer itself, pymqi does
+        not."""
         if self.name == "ibmmq":
             channel.SSLPeerNamePtr = name
             return
@@ -258,7 +260,7 @@ class Driver:
 
 
 def _token(name: str) -> bytes:
-    """The token in a file, as it is now. MQError where there is none: one may come."""
+    """Returns the token in a file as it is now. Raises MQError if there is none yet."""
     try:
         token = Path(name).read_bytes().strip()
     except OSError as error:
@@ -270,7 +272,7 @@ def _token(name: str) -> bytes:
 
 
 class _Noted:
-    """An extension whose calls are noted when they come back, whatever they answer."""
+    """An extension whose calls are noted when they return, whatever they answer."""
 
     def __init__(self, extension: ModuleType, heard: Callable[[], None]) -> None:
         self._extension = extension
@@ -299,7 +301,8 @@ _LOADERS: dict[str, Callable[[], Driver]] = {"ibmmq": _load_ibmmq, "pymqi": _loa
 
 
 def load(wanted: str = "auto") -> Driver:
-    """The binding asked for, or with `auto` the first of ibmmq and pymqi that loads. DriverUnavailable says why not."""
+    """Returns the binding asked for, or with `auto` the first of ibmmq and pymqi that loads. Raises DriverUnavailable,
+    which says why none does."""
     names = list(_LOADERS) if wanted == "auto" else [wanted]
     reasons = []
     for name in names:
@@ -311,7 +314,7 @@ def load(wanted: str = "auto") -> Driver:
 
 
 def _why(error: ImportError) -> str:
-    """ibmmq hides the loader's message behind «No module named 'ibmmqc'»: say what that means."""
+    """Returns why a binding cannot be imported. ibmmq hides the loader's message behind «No module named 'ibmmqc'»."""
     text = str(error)
     if "ibmmqc" in text:
         return "installed, but libmqm_r.so was not found by the loader (LD_LIBRARY_PATH is read at process start)"

@@ -1,9 +1,9 @@
-"""Puts messages in segments together, and groups, as the cursor that reads ahead finds parts of them.
+"""Puts together messages in segments, and groups, as the cursor that reads ahead finds parts of them.
 
-The marks of co-operating browsers go with neither MQGMO_COMPLETE_MSG nor MQGMO_ALL_MSGS_AVAILABLE. So the gateway
-that has marked the first segment (of a group: the first message) has the whole, and browses for the rest on a handle
+The marks of co-operating browsers work with neither MQGMO_COMPLETE_MSG nor MQGMO_ALL_MSGS_AVAILABLE. So the gateway
+that has marked the first segment (of a group: the first message) gets the whole, and browses for the rest on a handle
 without marks, by GroupId and MsgSeqNumber. An incomplete message stays on its queue; its parts are browsed for once a
-second while the mark lasts, and the cursor finds it again when that has run out.
+second while the mark lasts, and the cursor finds it again when the mark has run out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.ports.sources import MAX_GROUP, MAX_GROUP_BYTES, Incomplete
 
 LOOK_SECONDS = 1.0
 LOOKS_AT_ONCE = 50
-"""At most so many incomplete messages are browsed for at a time."""
+"""The most incomplete messages that are browsed for at a time."""
 _MAX_KNOWN = 10_000
 _STAYS_SECONDS = 10.0
 """A message that is still incomplete after this time is reported as such."""
@@ -39,7 +39,7 @@ _FIRST_OF_ALL = get_options(_BROWSE | mq.MQGMO_COMPLETE_MSG | mq.MQGMO_ALL_MSGS_
 _ONE_CUT = get_options(_BROWSE | mq.MQGMO_COMPLETE_MSG | mq.MQGMO_ACCEPT_TRUNCATED_MSG, _MATCH)
 _UNLIKE = frozenset({mq.MQRC_INCONSISTENT_CCSIDS, mq.MQRC_INCONSISTENT_ENCODINGS})
 Name = tuple[bytes, int]
-"""GroupId, and MsgSeqNumber of a message in segments (0: a whole group)."""
+"""GroupId, and MsgSeqNumber of a message in segments (0 for a whole group)."""
 
 
 @dataclass(slots=True)
@@ -49,14 +49,15 @@ class _Waiting:
     since: float
     seen: float
     marked: float = float("-inf")
-    """When its beginning was marked, by which it is this gateway's."""
+    """When its beginning was marked, which makes it this gateway's."""
     first_length: int = 0
     impossible: bool = False
-    """It cannot be put together: its segments differ in encoding, or the group has no end."""
+    """Whether it cannot be put together: its segments differ in encoding, or the group has no end."""
 
 
 def token_of(group: bytes, sequence: int, segments: int) -> bytes:
-    """Names a message by its place in a group; and how many messages a unit of work must count for it."""
+    """Returns a token that names a message by its place in a group, and says how many messages a unit of work must
+    count for it."""
     return group + sequence.to_bytes(4, "big") + max(1, segments).to_bytes(4, "big")
 
 
@@ -67,7 +68,8 @@ def same_group(one: Token, other: Token) -> bool:
 
 
 class Gatherer:
-    """Puts segments and groups of one queue together, in the watcher's thread; `incomplete` may be read from any."""
+    """Puts segments and groups of one queue together, in the watcher's thread; `incomplete` may be read from any
+    thread."""
 
     def __init__(self, *, groups: bool) -> None:
         self.groups = groups
@@ -82,13 +84,13 @@ class Gatherer:
         self._queue = ""
         self._waiting: dict[Name, _Waiting] = {}
         self._given: dict[Name, float] = {}
-        """Put together recently: the cursor has still to pass the rest of their parts."""
+        """Messages put together recently: the cursor has yet to pass the rest of their parts."""
         self._next_look = 0.0
         self.restart_cursor = False
-        """The mark of an incomplete message has run out: the cursor has to start over to find it again."""
+        """Whether the mark of an incomplete message has run out: the cursor has to start over to find it again."""
 
     def begin(self, connection: Connection, queue: str) -> None:
-        """On a new connection: no mark is left of the last one."""
+        """Begin on a new connection: no mark of the last one is left."""
         self._connection, self._queue = connection, queue
         self._handle = 0
         for one in self._waiting.values():
@@ -96,14 +98,14 @@ class Gatherer:
         self._given.clear()
 
     def alone(self, md: bytes) -> bool:
-        """Whether a message is what a rule gets, by itself."""
+        """Whether a message is, by itself, what a rule gets."""
         if md[_FLAGS] == _NO_FLAGS:
             return True
         flags = mqmd.number(md, mqmd.AT_MSG_FLAGS)
         return not flags & _SEGMENTED and not (self.groups and flags & _IN_GROUP)
 
     def seen(self, md: bytes, length: int, now: float) -> list[Stored]:
-        """A part was seen, and marked: the whole, if it is this gateway's and all there."""
+        """A part was seen, and marked: returns the whole, if it is this gateway's and complete."""
         name = self._name(md)
         begins = self._begins(md)
         if not begins and now - self._given.get(name, float("-inf")) < self._memory():
@@ -128,7 +130,8 @@ class Gatherer:
         return first and (self._name(md)[1] != 0 or mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER) == 1)
 
     def due(self, now: float) -> list[tuple[float, list[Stored]]]:
-        """What has become whole since it was seen, with the time of its mark. Looks at most once a second."""
+        """Returns what has become complete since it was seen, with the time of its mark. Looks at most once a
+        second."""
         if now < self._next_look or not (self._waiting or self._given or self.incomplete.number):
             return []
         self._next_look = now + LOOK_SECONDS
@@ -137,14 +140,14 @@ class Gatherer:
         found = []
         for name in list(self._waiting)[:LOOKS_AT_ONCE]:
             one = self._waiting.pop(name)
-            self._waiting[name] = one  # to the end: the others are next
+            self._waiting[name] = one  # to the end: the others come first now
             whole = self._look(name, one, now)
             if whole:
                 found.append((one.marked, whole))
         return found
 
     def _forget(self, now: float) -> None:
-        """What is not there any more, and what was given long ago."""
+        """Forget what is no longer there, and what was given long ago."""
         memory = 2 * self._memory()
         for name in [name for name, one in self._waiting.items() if now - one.seen > memory]:
             del self._waiting[name]
@@ -177,7 +180,7 @@ class Gatherer:
         return [found] if found is not None else []
 
     def _group(self, group: bytes, one: _Waiting) -> list[Stored]:
-        """Every message in order; none when one is missing."""
+        """Returns every message in order; none if one is missing."""
         members: list[Stored] = []
         size, options = 0, _FIRST_OF_ALL
         while len(members) < MAX_GROUP and size <= MAX_GROUP_BYTES:
@@ -192,7 +195,7 @@ class Gatherer:
         return []
 
     def _browse(self, group: bytes, sequence: int, one: _Waiting, options: Callable[[], bytes]) -> Stored | None:
-        """One message with all its segments; None when it is not all there."""
+        """Returns one message with all its segments; None if it is not complete."""
         connection = self._connection
         assert connection is not None  # noqa: S101 -- `begin` was called
         self._handle = self._handle or connection.open_browse(self._queue)

@@ -1,7 +1,8 @@
-"""Showing queues of IBM MQ to an operator, and acting on their messages: replay, remove, put, clear.
+"""Shows queues of IBM MQ to an operator, and acts on their messages: replay, remove, put, clear.
 
-Connections of its own, made when they are needed: an operator's browse moves no cursor of the gateway, and what is put
-keeps the context it has, where the gateway's user may set it. An act is one unit of work, committed synchronously.
+It uses connections of its own, made when they are needed: an operator's browse does not move a cursor of the gateway,
+and what is put keeps its context, if the gateway's user may set it. An act is one unit of work, committed
+synchronously.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _T = TypeVar("_T")
 
 
 class IbmInspection:
-    """Implements `ports.inspection.Inspects` for the queues that are named to it: IBM's own tools show the others."""
+    """Implements `ports.inspection.Inspects` for the queues that are named to it; IBM's own tools show the others."""
 
     def __init__(
         self, driver: Driver, settings: ConnectSettings, new_id: MessageIds, names: Callable[[], Iterable[str]]
@@ -66,7 +67,7 @@ class IbmInspection:
         self.heard()
 
     def connect(self) -> None:
-        """Connect, unless it is. MQError: why it cannot be."""
+        """Connect, unless connected. Raises MQError if that is not possible."""
         self._reader.connect()
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class IbmInspection:
 
     @staticmethod
     def token(text: str) -> str:
-        """A MsgId in hexadecimal digits."""
+        """Returns a MsgId in hexadecimal digits. Raises ValueError if the text is not one."""
         if len(bytes.fromhex(text)) != 24:
             raise ValueError("a token is a MsgId: 48 hexadecimal digits")
         return text.upper()
@@ -85,7 +86,7 @@ class IbmInspection:
     # Queues
 
     def queues(self, pattern: str = "*") -> list[QueueRow]:
-        """Those of the names that are queues there. MQError: nobody can say, because it is not reached."""
+        """Returns those of the names that are queues there. Raises MQError if the queue manager cannot be reached."""
         self.connect()
         found = []
         for name in sorted({one for one in self._names() if one and fnmatch.fnmatchcase(one, pattern)}):
@@ -97,7 +98,7 @@ class IbmInspection:
         return found
 
     def queue(self, name: str) -> QueueRow:
-        """One queue by its name."""
+        """Returns one queue by its name."""
         inquire = self._inquire
         kind = int(inquire(name, mq.MQIA_Q_TYPE))
         attributes = {"PUT": "DISABLED" if inquire(name, mq.MQIA_INHIBIT_PUT) else "ENABLED"}
@@ -110,16 +111,16 @@ class IbmInspection:
             attributes["USAGE"] = "XMITQ"
         depth, most = int(inquire(name, mq.MQIA_CURRENT_Q_DEPTH)), int(inquire(name, mq.MQIA_MAX_Q_DEPTH))
         attributes |= {"CURDEPTH": str(depth), "MAXDEPTH": str(most)}
-        shows = depth and attributes["GET"] == "ENABLED"  # a browse is a get (2016)
+        shows = depth and attributes["GET"] == "ENABLED"  # a browse counts as a get (2016)
         first = self.browse(name, 1) if shows else []
         return QueueRow(name, "local", depth, most, first[0].put_time if first else None, attributes)
 
     def depth(self, name: str) -> int:
-        """How many messages lie there."""
+        """Returns how many messages lie there."""
         return int(self._inquire(name, mq.MQIA_CURRENT_Q_DEPTH))
 
     def depth_limits(self, name: str) -> DepthLimits:
-        """How many messages it takes, and at how many it is nearly full."""
+        """Returns how many messages a queue takes, and at how many it is nearly full."""
         most, high = (self._inquire(name, one) for one in (mq.MQIA_MAX_Q_DEPTH, mq.MQIA_Q_DEPTH_HIGH_LIMIT))
         return DepthLimits.of(int(most), int(high))
 
@@ -129,7 +130,7 @@ class IbmInspection:
         return value
 
     def dead_letter_queue(self) -> str:
-        """The queue manager's own, or the one deploy/mq brings."""
+        """Returns the queue manager's own, or the one that deploy/mq brings."""
         with suppress(MQError):
             return str(self._reader.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or DEAD_LETTERS
         return DEAD_LETTERS
@@ -137,22 +138,22 @@ class IbmInspection:
     # Messages
 
     def browse(self, name: str, limit: int = 50, after: str | None = None) -> list[Seen]:
-        """The next messages in the queue's order."""
+        """Returns the next messages in the queue's order."""
         found = self._reader.fetch(name, b"", limit, None if after is None else bytes.fromhex(after))
         return [_seen(stored.md, stored.data) for stored in found]
 
     def message(self, name: str, token: str) -> Seen:
-        """The first message with this MsgId; 2033 when there is none."""
+        """Returns the first message with this MsgId. Raises 2033 if there is none."""
         return self._act(
             lambda connection: _seen(*_get(connection, connection.browse(name), name, bytes.fromhex(token), _LOOK))
         )
 
     def prepare_find(self, _name: str) -> bool:
-        """There is nothing to do."""
+        """Returns True: there is nothing to prepare."""
         return True
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
-        """Messages by identifier."""
+        """Returns messages by identifier."""
         found: list[Seen] = []
         after = None
         while page := self.browse(name, PAGE, after):
@@ -168,7 +169,7 @@ class IbmInspection:
     # Acts
 
     def remove(self, name: str, tokens: list[str]) -> int:
-        """Remove messages; those that are not there any more are not counted."""
+        """Remove messages; returns how many. Those that are no longer there are not counted."""
 
         def act(connection: Connection) -> int:
             removed = 0
@@ -182,8 +183,8 @@ class IbmInspection:
         return self._act(act)
 
     def clear(self, name: str) -> Iterator[int]:
-        """Remove every message that is in no unit of work, some at a time; how many each time. Where messages may not
-        be got the command server is asked, as CLEAR QLOCAL gets none."""
+        """Remove every message that is in no unit of work, some at a time; yields how many each time. If messages may
+        not be got, the command server is asked, because CLEAR QLOCAL does not get any."""
         try:
             while page := self.browse(name, PAGE):
                 count = self.remove(name, [seen.token for seen in page])
@@ -196,7 +197,8 @@ class IbmInspection:
             yield self._clear_by_command(name)
 
     def _clear_by_command(self, name: str) -> int:
-        """CLEAR QLOCAL, which IBM MQ refuses while anybody has the queue open: this process does not have it open."""
+        """CLEAR QLOCAL, which IBM MQ refuses while the queue is open; this process does not have it open. Returns how
+        many messages there were."""
         self._reader.forget_objects()
         before = self.depth(name)
 
@@ -219,7 +221,7 @@ class IbmInspection:
         return before - self.depth(name)
 
     def commit(self, unit: Unit) -> Outcome:
-        """Puts with the context they have and takes, in one unit of work."""
+        """Put messages with the context they have, and take messages, in one unit of work."""
         failed = -1
 
         def act(connection: Connection) -> None:
@@ -255,14 +257,14 @@ class IbmInspection:
                 session.close(handle)
 
     def msg_id_of(self, token: object, head: bytes) -> str:
-        """A token of this backend is the MsgId."""
+        """Returns the MsgId, which is what a token of this backend is."""
         return (token if isinstance(token, bytes) else head[mqmd.MSG_ID]).hex().upper()
 
     # The connection
 
     def _act(self, call: Callable[[Connection], _T]) -> _T:
-        """Make calls on the connection for changes; failed ones are backed out, and a broken connection is not used
-        again."""
+        """Make calls on the connection for changes. If they fail they are backed out, and a broken connection is not
+        used again."""
         with self._lock:
             if self._connection is None:
                 self._connection = Connection(self._driver.connect(self._settings), self._new_id)
@@ -271,7 +273,7 @@ class IbmInspection:
                 return call(connection)
             except MQError as error:
                 if action_for(error.reason) is Action.RECONNECT or not _backed_out(connection):
-                    self._drop()  # what is left open would be committed with what people do next
+                    self._drop()  # what is left open would be committed with the next act
                 else:
                     connection.forget_objects()
                 raise
@@ -295,7 +297,7 @@ class _Gone(MQError):
 
 
 def _open(connection: Connection, queue: str) -> tuple[int, int]:
-    """A handle for putting with as much of the context as is allowed, and the option that goes with it."""
+    """Returns a handle for putting with as much of the context as is allowed, and the option that goes with it."""
     for last, (opening, putting) in enumerate(_CONTEXTS, 1):
         try:
             return connection.session.open(object_descriptor(queue), _OPEN | opening), putting
@@ -306,7 +308,7 @@ def _open(connection: Connection, queue: str) -> tuple[int, int]:
 
 
 def _get(connection: Connection, handle: int, queue: str, msg_id: bytes, options: Any) -> tuple[bytes, bytes]:
-    """(descriptor, data) of the first message with this MsgId, whatever its length."""
+    """Returns descriptor and data of the first message with this MsgId, whatever its length."""
     session = connection.session
     found = whole_message(
         lambda length: session.mqget(session.handle, handle, match_md(msg_id), options(), length), f"looking at {queue}"
@@ -317,7 +319,8 @@ def _get(connection: Connection, handle: int, queue: str, msg_id: bytes, options
 
 
 def _take(connection: Connection, takes: Takes, unit: Unit) -> None:
-    """MsgIds need not be unique: what is taken has to be what was put elsewhere, or nothing is."""
+    """Take messages by their MsgIds, which need not be unique: what is taken has to be what was put elsewhere, or
+    nothing is taken."""
     put = [body for puts in unit.puts for body in puts.bodies]
     for token in takes.tokens:
         _, data = _get(connection, connection.input(takes.queue), takes.queue, bytes.fromhex(str(token)), _TAKE)

@@ -1,8 +1,8 @@
-"""Leases of gateways that share state queues: what lies on the queue, and whose lease has expired. Pure.
+"""Leases of gateways that share state queues: what is on the queue, and whose lease has expired. Pure.
 
-A lease is renewed by being taken and put again. A gateway that sees the same lease lie there for the length of a lease,
+A lease is renewed by being taken and put again. A gateway that sees the same lease unchanged for the length of a lease,
 while it renewed its own all the time, knows that the other gateway has stopped. No gateway's clock is compared with
-another's: an outage of the queue manager makes every lease old, and none expires by it.
+another's: an outage of the queue manager makes every lease old, but none expires because of it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gateway.mqtt.json_text import read_object
 from gateway.ports.ownership import Message
 
 RENEWALS = 3
-"""So often is a lease renewed before it would expire."""
+"""How often a lease is renewed before it would expire."""
 _ATTENTIVE = 0.4
-"""The part of a lease in which the queue manager has to answer something: else it was this gateway that stood still, or
-nobody could renew."""
+"""The part of a lease in which the queue manager has to answer something; otherwise it was this gateway that stood
+still, or nobody could renew."""
 
 
 class Entry(NamedTuple):
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """Who acts for sessions that name this instance."""
+        """The gateway that acts for sessions that name this instance."""
         return self.successor or self.instance
 
 
@@ -44,13 +44,13 @@ class Lease(NamedTuple):
     """A lease as it was last renewed."""
 
     token: bytes
-    """Its MsgId: another one after each renewal."""
+    """Its MsgId, which changes with each renewal."""
     ended: bool = False
-    """The gateway has ended in order."""
+    """Whether the gateway has ended properly."""
 
 
 def encode(entry: Entry, host: str = "") -> bytes:
-    """As it lies on the queue, to be read by administrators too."""
+    """Returns the entry as it lies on the queue, where administrators can read it too."""
     body: dict[str, Any] = {"instance": entry.instance, "workers": entry.workers}
     body |= {"host": host} if host else {}
     body |= {"heir": entry.successor} if entry.successor else {}
@@ -59,7 +59,7 @@ def encode(entry: Entry, host: str = "") -> bytes:
 
 
 def decode(token: bytes, data: bytes) -> Entry | None:
-    """None: somebody else's message."""
+    """Returns the entry; None if it is somebody else's message."""
     try:
         body = read_object(data)
         bytes.fromhex(body["instance"] + body.get("heir", ""))
@@ -70,7 +70,7 @@ def decode(token: bytes, data: bytes) -> Entry | None:
 
 
 def decode_message(data: bytes) -> Message | None:
-    """None: somebody else's message."""
+    """Returns the message; None if it is somebody else's."""
     try:
         message: Message = read_object(data)
         bytes.fromhex(message["from"])
@@ -89,10 +89,10 @@ class Roster:
         self._entries: dict[str, tuple[Entry, float]] = {}
         self._heard = float("-inf")
         self._stood_still = True
-        """Since the last look at the leases."""
+        """Whether this gateway has stood still since the last look at the leases."""
 
     def interrupted(self) -> None:
-        """Nothing was seen for a while: no lease expires by it."""
+        """Nothing was seen for a while: no lease expires because of that."""
         self._stood_still = True
 
     def heard(self, now: float) -> None:
@@ -102,28 +102,29 @@ class Roster:
         self._heard = now
 
     def silence(self, now: float) -> float:
-        """For how many seconds the queue manager has answered nothing."""
+        """Returns for how many seconds the queue manager has answered nothing."""
         return now - self._heard
 
     def known(self, entries: Iterable[Entry], now: float) -> list[Entry]:
-        """The entries that count. One that cannot be seen may only be in somebody's open unit of work: it counts until
-        it has been away for the length of a lease. A successor leaves the entry there for as long."""
+        """Returns the entries that count. One that cannot be seen may just be in somebody's open unit of work: it
+        counts until it has been away for the length of a lease. A successor leaves the entry there for that long."""
         for entry in entries:
             self._entries[entry.instance] = entry, now
         self._entries = {name: seen for name, seen in self._entries.items() if now - seen[1] <= self.seconds}
         return [entry for entry, _ in self._entries.values()]
 
     def forget(self, instance: str) -> None:
-        """This gateway has removed the entry itself."""
+        """Forget an entry that this gateway has removed itself."""
         self._entries.pop(instance, None)
 
     def ages(self, now: float) -> dict[str, float]:
-        """For how long the lease of each other gateway has been seen as it is."""
+        """Returns for how long the lease of each other gateway has been seen unchanged."""
         return {instance: now - since for instance, (_, since) in self._leases.items()}
 
     def expired(self, entries: Iterable[Entry], leases: dict[str, Lease], began: float, now: float) -> list[Entry]:
-        """The entries of gateways whose lease has expired and that have no successor yet. The look began then and has
-        ended now: a lease lies there as it is for certain from the end of one look to the beginning of another."""
+        """Returns the entries of gateways whose lease has expired and that have no successor yet. The look at the queue
+        began at `began` and has ended now: a lease is certain to be unchanged only from the end of one look to the
+        beginning of another."""
         self.heard(now)
         attentive, self._stood_still = not self._stood_still, False
         seen: dict[str, tuple[bytes, float]] = {}

@@ -1,6 +1,5 @@
-"""How long a message may be that is put to a queue: of an alias, what its queue takes; of a remote queue, what its
-transmission queue takes beside the headers.
-"""
+"""How long a message may be that is put to a queue: for an alias, what its queue takes; for a remote queue, what its
+transmission queue takes in addition to the headers."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from gateway.mq.reason_policy import Action, action_for
 from gateway.mq.transmitted_segments import HEADERS_LENGTH
 
 Inquire = Callable[[str, int], int | str]
-"""One attribute of a queue, or of the queue manager when the name is empty. MQError."""
+"""Returns one attribute of a queue, or of the queue manager if the name is empty. Raises MQError."""
 
 
 def limit_of(inquire: Inquire, queue: str) -> int | None:
-    """The longest message data by the definition of a queue; None where it is not known here: of a cluster queue, a
-    topic, or where the gateway may not ask. MQError when there is no queue manager to be asked."""
+    """Returns the longest message data by the definition of a queue; None if it is not known here: for a cluster queue,
+    a topic, or where the gateway may not ask. Raises MQError if no queue manager can be asked."""
     return _limit(inquire, queue, aliases=1)
 
 
 def longest_on(inquire: Inquire, queue: str) -> int | None:
-    """The same with what the queue manager takes of any queue."""
+    """Returns the same, limited to what the queue manager takes on any queue."""
     limits = [limit_of(inquire, queue), _number(inquire, "")]
     return min((limit for limit in limits if limit is not None), default=None)
 

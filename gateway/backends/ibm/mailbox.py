@@ -1,10 +1,10 @@
-"""What other gateways have put on `GATEWAYS` for one of them: looked at, dealt with, and only then removed.
+"""What other gateways have put on `GATEWAYS` for one gateway: looked at, dealt with, and only then removed.
 
-A destructive get could lose a message: outside syncpoint the one that the queue manager has handed over when it ends or
-the connection breaks; under syncpoint it would be seen again, but behind what was put later, for as long as the queue
-manager holds the unit of work of the broken connection open. What gateways tell each other has to arrive whole and in
-order, because nothing of it is said twice. A message that was dealt with and whose removal was not committed is known
-by its MsgId when it is seen again.
+A destructive get could lose a message: outside syncpoint, the one that the queue manager has handed over when it ends
+or the connection breaks; under syncpoint it would be seen again, but behind what was put later, for as long as the
+queue manager holds the unit of work of the broken connection open. What gateways tell each other has to arrive
+completely and in order, because nothing is said twice. A message that was dealt with but whose removal was not
+committed is recognised by its MsgId when it is seen again.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ _TAKE = get_options(
     _BROWSE | mq.MQGMO_NO_WAIT | mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID
 )
 _AT_ONCE = 100
-"""Messages of one unit of work."""
+"""The most messages of one unit of work."""
 _REMEMBERED = 10 * _AT_ONCE
-"""MsgIds of messages that may be seen again: those of the last few units of work whose end was not heard of."""
+"""How many MsgIds are remembered of messages that may be seen again: those of the last few units of work whose outcome
+is not known."""
 
 
 class Mailbox:
     """The messages to one gateway."""
 
     def __init__(self, instance: str, deal_with: Callable[[Connection, Message], None]) -> None:
-        """`deal_with` may put more by that connection; it is committed with the removal of what it was called for."""
+        """`deal_with` may put more on that connection; it is committed with the removal of the message it was called
+        for."""
         self._key = message_key(instance)
         self._deal_with = deal_with
         self._dealt_with: dict[bytes, None] = {}
-        """MsgIds of those whose removal is not known to be committed, in the order in which they were read."""
+        """MsgIds of messages whose removal is not known to be committed, in the order in which they were read."""
 
     def read(self, connection: Connection, milliseconds: int, enough: Callable[[], bool] = lambda: False) -> None:
-        """Deal with what is there, in order, until it is enough for now; wait so long for the first. MQError: what was
-        read may be read again."""
+        """Deal with what is there, in order, until it is enough for now; wait at most `milliseconds` for the first
+        message. Raises MQError; what was read may then be read again."""
         options = get_options(_BROWSE | mq.MQGMO_WAIT | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_CORREL_ID, milliseconds)
         read: list[bytes] = []
         while (
@@ -68,8 +70,8 @@ class Mailbox:
 
 
 def empty(connection: Connection, instance: str, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """Remove what was put for a gateway that is no more, in as many units of work as it takes. `meanwhile` is called
-    after each."""
+    """Remove what was put for a gateway that no longer exists, in as many units of work as that takes. `meanwhile` is
+    called after each."""
     session, handle, taken = connection.session, connection.input(GATEWAYS), 0
     while True:
         answer = session.mqget(session.handle, handle, match_md(NO_ID, message_key(instance)), _TAKE(), 0)

@@ -1,10 +1,10 @@
 """One gateway among several on the same state queues: its lease, the others', and messages between them.
 
-A thread with a connection of its own waits for messages, renews the lease and looks at those of the others. What takes
-many calls is interrupted to renew the lease: a gateway with much to do must not be taken for one that is gone. Where
-another gateway's lease has expired it takes over from that in one unit of work: its entry, and the marker of every
-connection of its workers. Each unit of work of a gateway takes its worker's marker, so that one that was only slow or
-cut off commits nothing more once another gateway has taken over from it; and as long as such a unit is open none can.
+A thread with a connection of its own waits for messages, renews the lease and looks at those of the others. Whatever
+takes many calls is interrupted to renew the lease: a gateway with much to do must not be taken for one that is gone. If
+another gateway's lease has expired, this one takes over from it in one unit of work: its entry, and the marker of every
+connection of its workers. Each unit of work of a gateway takes its worker's marker, so a gateway that was only slow or
+cut off commits nothing more once another gateway has taken over from it; and as long as such a unit is open, none can.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _FIRST = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
 _NEXT = get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
 _TAKE_KEYED = get_options(_BROWSE | mq.MQGMO_SYNCPOINT, mq.MQMO_MATCH_CORREL_ID)
 _ENTRY_LENGTH = 4096
-"""More than an entry or a lease takes; of the messages beside them no more is wanted."""
+"""More than an entry or a lease takes; of other messages no more is needed."""
 _ALONE_LEASES = 2
-"""So many leases long a lease may be there without an entry."""
+"""For how many lengths of a lease a lease may be there without an entry."""
 
 
 class Membership:
-    """The lease of this gateway. `join` and `leave` are called by whoever owns it, the rest happens in the thread."""
+    """The lease of this gateway. `join` and `leave` are called by its owner; the rest happens in the thread."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Membership:
         self.seconds = seconds
         self.on_message: Callable[[Message], None] = lambda _message: None
         self.on_change: Callable[[], None] = lambda: None
-        """Both are called in the thread."""
+        """This and the next are called in the thread."""
         self._driver = driver
         self._settings = settings
         self._new_id = new_id
         self._number = workers
-        """Its own marker's."""
+        """The number of this thread's own marker."""
         self._own = Entry(instance, b"", workers + 1, reads=READS)
         self._roster = Roster(instance, seconds)
         self._backoff = backoff
@@ -87,14 +87,14 @@ class Membership:
         """What others read of what is put for them."""
         self._settled: set[str] = set()
         self._eldest = False
-        """What names no owner is this one's: no other gateway ran when it joined."""
+        """Whether what names no owner belongs to this gateway: no other one ran when it joined."""
         self._taken_over_at: dict[str, float] = {}
         self._welcomed: set[str] = set()
         self._connection: Connection | None = None
         self._missing_since = 0.0
         """When its own entry could not be seen for the first time; 0: it was there."""
         self._alone: dict[tuple[str, bytes], float] = {}
-        """Gateways and MsgIds of leases to which there is no entry, and since when."""
+        """Gateways and MsgIds of leases without an entry, and since when there has been none."""
         self._due = self._renewal_due = 0.0
         self._mailbox = Mailbox(instance, self._deal_with)
         self._wait = min(_WAIT_MILLISECONDS, int(seconds * 1000 / (4 * RENEWALS)))
@@ -104,32 +104,33 @@ class Membership:
     # Asked by the reactor
 
     def peers(self) -> frozenset[str]:
-        """Every other gateway that may own a session."""
+        """Returns every other gateway that may own a session."""
         with self._lock:
             return self._peers | self._strangers
 
     def reads(self, gateway: str) -> int:
-        """What another gateway reads of what is put for it; 0: it has not said so."""
+        """Returns what another gateway reads of what is put for it; 0 if it has not said so."""
         with self._lock:
             return self._reads.get(gateway, 0)
 
     def leases(self) -> dict[str, float]:
-        """For how many seconds each other gateway's lease has lain there as it is."""
+        """Returns for how many seconds each other gateway's lease has been unchanged."""
         return self._roster.ages(time.monotonic())
 
     def silence(self) -> float:
-        """For how many seconds the queue manager has answered nothing, where that is longer than a lease; else 0."""
+        """Returns for how many seconds the queue manager has answered nothing, if that is longer than a lease;
+        otherwise 0."""
         seconds = self._roster.silence(time.monotonic())
         return seconds if seconds > self.seconds else 0.0
 
     def expired_owners(self) -> list[str]:
-        """Gateways whose successor this one is and that are still named as owners."""
+        """Returns the gateways whose successor this one is and that are still named as owners."""
         with self._lock:
             nobodys = [""] if self._eldest else []
             return nobodys + [owner for owner in self._expired if owner not in self._settled]
 
     def taken_over(self, owner: str) -> None:
-        """Nothing that is stored names this owner any more."""
+        """Note that nothing that is stored names this owner any more."""
         with self._lock:
             if owner:
                 self._settled.add(owner)
@@ -139,8 +140,8 @@ class Membership:
     # Coming and going
 
     def join(self) -> None:
-        """Take a lease and wait until everybody knows: before a device's session is given to anybody else this gateway
-        is asked about it from now on. The workers have their markers. MQError."""
+        """Take a lease and wait until everybody knows of it: from then on this gateway is asked before a device's
+        session is given to anybody else. The workers have their markers. Raises MQError."""
         try:
             self._join()
         except Superseded as error:
@@ -168,8 +169,8 @@ class Membership:
         self.thread.start()
 
     def _take_over_abandoned(self, connection: Connection) -> None:
-        """Gateways that are seen there, when nobody else is connected after that, have stopped: no lease has to be
-        waited for, and no unit of work of theirs is open."""
+        """Take over from gateways that are seen there although nobody else is connected: they have stopped, no lease
+        has to be waited for, and no unit of work of theirs is open."""
         left = [
             entry for entry in self._entries(connection)[0] if entry.instance != self.instance and not entry.successor
         ]
@@ -179,11 +180,12 @@ class Membership:
             self._note(self._roster.known(self._entries(connection)[0], time.monotonic()))
 
     def stop(self) -> None:
-        """End after the wait that is under way; `leave` does the rest."""
+        """End after the wait in progress; `leave` does the rest."""
         self._stopping.set()
 
     def leave(self) -> None:
-        """The workers have ended, and the thread: say so, that others need not wait for the lease to end."""
+        """Say that this gateway has ended, so that others need not wait for its lease to expire. The workers and the
+        thread have ended."""
         with suppress(MQError, Superseded):
             if self._connection is not None:
                 self._renew(self._connection, b'{"over":true}')
@@ -227,7 +229,7 @@ class Membership:
             connection.session.leave()
 
     def _look(self, connection: Connection) -> None:
-        """Renew the lease, look at the others, take over from those whose lease has expired."""
+        """Renew the lease, look at the others, and take over from those whose lease has expired."""
         now = time.monotonic()
         self._due = now + self.seconds / RENEWALS
         self._renewal_due = now
@@ -249,15 +251,15 @@ class Membership:
         connection.session.commit()
 
     def _remove_leases_alone(self, connection: Connection, leases: dict[str, Lease], now: float) -> None:
-        """Of gateways that stood still in a renewal, and committed it when the rest of them had been removed. Those
-        that live renew theirs, and whose entry is being replaced has it again soon."""
+        """Remove leases without an entry: of gateways that stood still in a renewal, and committed it when the rest had
+        been removed. Living gateways renew theirs, and one whose entry is being replaced has it again soon."""
         self._alone = {(name, lease.token): self._alone.get((name, lease.token), now) for name, lease in leases.items()}
         for (name, _), since in self._alone.items():
             if now - since > _ALONE_LEASES * self.seconds:
                 self._take(connection, lease_key(name))
 
     def _check(self, entries: list[Entry], now: float) -> None:
-        """Superseded when this gateway's own entry names a successor, or is missing."""
+        """Raise Superseded if this gateway's own entry names a successor, or is missing."""
         own = next((entry for entry in entries if entry.instance == self.instance), None)
         if own is not None and own.successor:
             raise Superseded(f"gateway {own.successor} has taken over from this one, which was not heard of in time")
@@ -287,7 +289,7 @@ class Membership:
             self._settled.difference_update(settled)
 
     def _stay(self, connection: Connection) -> None:
-        """Renew the lease where it is time. No unit of work is open."""
+        """Renew the lease if it is time. No unit of work is open."""
         now = time.monotonic()
         self._roster.heard(now)
         if now >= self._renewal_due:
@@ -297,20 +299,20 @@ class Membership:
             self._roster.heard(time.monotonic())
 
     def _renew(self, connection: Connection, body: bytes) -> None:
-        """Within the open unit of work. An earlier lease may be held by a unit that broke: then there are two for a
-        while, and both go the next time."""
+        """Renew the lease within the open unit of work. An earlier lease may be held by a unit that broke: then there
+        are two for a while, and both are taken the next time."""
         while self._take(connection, lease_key(self.instance)) is not None:
             pass
         self._put(connection, lease_key(self.instance), body)
 
     def _take_over(self, connection: Connection, entry: Entry, *, ended: bool) -> bool:
-        """Take over from a gateway whose lease has expired; exactly one can. False: another one does, or it is too
-        early."""
+        """Take over from a gateway whose lease has expired; exactly one gateway can. Returns False if another one does,
+        or if it is too early."""
         if not self._take_all_of(connection, entry, ended=ended):
             connection.session.back()
             return False
         if not self._exchange_marker(connection):
-            connection.session.back()  # somebody is taking over from this one
+            connection.session.back()  # another gateway is taking over from this one
             return False
         for older in self._entries(connection)[0]:
             if older.successor == entry.instance and self._take(connection, entry_key(older.instance)) is not None:
@@ -326,14 +328,16 @@ class Membership:
         return True
 
     def _exchange_marker(self, connection: Connection) -> bool:
-        """This thread's own part in what fences a gateway off. False: it was not there."""
+        """Replace this thread's own marker, which takes part in fencing a gateway off. Returns False if it was not
+        there."""
         key = marker_key(self._number, self.instance)
         found = self._take(connection, key, MARKERS)
         connection.exchange(MARKERS, key, None, -1)
         return found is not None
 
     def _take_all_of(self, connection: Connection, entry: Entry, *, ended: bool) -> bool:
-        """The markers of its workers, so that nothing of it can be committed any more, and its entry as it was seen."""
+        """Take the markers of its workers, so that it can commit nothing more, and its entry as it was seen. Returns
+        whether all of that was there."""
         keys = [marker_key(number, entry.instance) for number in range(entry.workers)]
         found = [self._take(connection, key, MARKERS) is not None for key in keys]
         if not ended and not all(found):
@@ -356,13 +360,13 @@ class Membership:
     # Messages between gateways
 
     def _deal_with(self, connection: Connection, message: Message) -> None:
-        """What another gateway says; what is put for it is committed by the caller."""
+        """Deal with what another gateway says; what is put for it is committed by the caller."""
         kind, sender = message["kind"], message["from"]
         if kind == "hello":
             with self._lock:
                 self._strangers.add(sender)
                 self._reads.setdefault(sender, _number(message.get("reads")))
-            self._welcomed.add(sender)  # it knows of this one
+            self._welcomed.add(sender)  # it knows of this gateway
             self._write(connection, sender, "welcome")
             self.on_change()
         elif kind == "welcome":
@@ -382,7 +386,7 @@ class Membership:
         connection.put_run(state_put(GATEWAYS, key, body), asynchronous=False)
 
     def _take(self, connection: Connection, key: bytes, queue: str = GATEWAYS) -> tuple[bytes, bytes] | None:
-        """The first message with this key, within the unit of work: (data, MsgId)."""
+        """Take the first message with this key, within the unit of work; returns its data and MsgId."""
         session = connection.session
         options = _TAKE_KEYED()
         answer = session.mqget(session.handle, connection.input(queue), match_md(correl_id=key), options, _ENTRY_LENGTH)
@@ -395,8 +399,8 @@ class Membership:
     def _entries(
         self, connection: Connection, meanwhile: Callable[[], None] = lambda: None
     ) -> tuple[list[Entry], dict[str, Lease]]:
-        """All that can be seen, and the leases by instance. `meanwhile` is called after each message: there may be very
-        many for others."""
+        """Returns all entries that can be seen, and the leases by instance. `meanwhile` is called after each message,
+        because there may be very many for others."""
         session, handle, options = connection.session, connection.browse(GATEWAYS), _FIRST
         entries: list[Entry] = []
         leases: dict[str, Lease] = {}
@@ -408,7 +412,7 @@ class Membership:
                 raise MQError(int(answer[-1]), f"looking at {GATEWAYS}")
             options = _NEXT
             token, key = msg_id_of(answer[1]), key_of(answer[1])
-            if key != lease_key(self.instance):  # that is put behind all others when it is renewed
+            if key != lease_key(self.instance):  # which is put behind all others when it is renewed
                 meanwhile()
             if key.startswith(b"MQGB"):
                 leases[key[4:16].hex()] = Lease(token, b"over" in answer[0])
@@ -417,5 +421,5 @@ class Membership:
 
 
 def _number(said: object) -> int:
-    """What a gateway says that it reads; earlier releases say nothing."""
+    """Returns what a gateway says that it reads; earlier releases do not say anything."""
     return said if isinstance(said, int) else 0

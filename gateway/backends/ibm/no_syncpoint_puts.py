@@ -25,11 +25,11 @@ class NoSyncpointPuts:
         self._finished = finished
         self._can_status = can_status
         self._longest: dict[str, int] = {}
-        """Message data that queues take, as far as it is known."""
+        """The message data that queues take, as far as it is known."""
 
     def place(self, connection: Connection, batch: list[Unit]) -> bool:
-        """Put all runs of the batch that are out of syncpoint. Units that are complete or refused by this leave
-        `batch`. False: there was no such run."""
+        """Put all runs of the batch that are out of syncpoint. Units that this completes or refuses leave `batch`.
+        Returns False if there was no such run."""
         beside = [puts for unit in batch for puts in unit.puts if waits(puts)]
         unconfirmed = []
         failures: dict[int, Failure] = {}
@@ -67,7 +67,7 @@ class NoSyncpointPuts:
         return connection.place(puts, can_status=self._can_status and self._fits(connection, puts))
 
     def _fits(self, connection: Connection, puts: Puts) -> bool:
-        """Whether every message of a run fits its queue, as far as that is known. One that does not is put
+        """Whether every message of a run fits its queue, as far as that is known. A run with one that does not is put
         synchronously, so that its rule learns of the refusal."""
         if puts.queue_manager or puts.queue.startswith(TOPIC_PREFIX):
             return True
@@ -78,8 +78,9 @@ class NoSyncpointPuts:
         return max(map(len, puts.heads)) - MQMD_LENGTH + max(map(len, puts.bodies)) <= longest
 
     def _confirm(self, connection: Connection, unconfirmed: list[Puts]) -> None:
-        """Ask MQSTAT what became of runs that were put asynchronously. Failed messages are lost, as QoS 0 may be, but
-        for those that were too long: their length tells which they are. The next puts to the queue are synchronous."""
+        """Ask MQSTAT what became of runs that were put asynchronously. Failed messages are lost, as QoS 0 may be,
+        except those that were too long, which are recognised by their length. The next puts to the queue are
+        synchronous."""
         lost, reason, queue = connection.session.asynchronous_status()
         if not lost:
             return
@@ -96,9 +97,9 @@ class NoSyncpointPuts:
                 puts.lost, puts.lost_reason = puts.lost + share, reason
 
     def _too_long(self, connection: Connection, puts: Puts, failed: int, reason: int) -> list[int]:
-        """The rows of a run that were refused for their length, of so many that failed: those that are longer than the
-        queue takes now. Of a queue of which that is not known, such as one of a cluster, the longest, when the first of
-        them failed for it."""
+        """Returns the rows of a run, of which `failed` failed, that were refused for their length: those that are
+        longer than the queue takes now. If that is not known, as for a cluster queue, these are the longest ones,
+        provided that the first failure was one of length."""
         self._longest.pop(puts.queue, None)
         sizes = [_data_length(head, body) for head, body in zip(puts.heads, puts.bodies, strict=True)]
         limit = None
@@ -113,7 +114,8 @@ class NoSyncpointPuts:
 
 
 def refusal(connection: Connection, puts: Puts, error: MQError, at: int = -1) -> Failure:
-    """A run that was refused, with what its queue takes if that was it: nobody has to ask for it later."""
+    """Returns the failure of a refused run, with what its queue takes if that was the reason: nobody has to ask for it
+    later."""
     longest = None
     if error.reason in TOO_LONG and not puts.queue_manager and not puts.queue.startswith(TOPIC_PREFIX):
         with suppress(MQError):  # a connection that breaks now is noticed by the next call
@@ -122,7 +124,7 @@ def refusal(connection: Connection, puts: Puts, error: MQError, at: int = -1) ->
 
 
 def _data_length(head: bytes, body: bytes) -> int:
-    """What of a message counts in MAXMSGL: properties do not."""
+    """Returns the length of a message that counts for MAXMSGL, which is without properties."""
     length = len(head) - MQMD_LENGTH + len(body)
     data = head[MQMD_LENGTH:]
     if head[mqmd.FORMAT] == mq.MQFMT_RF_HEADER_2 and len(data) >= _STRUC_LENGTH.stop:

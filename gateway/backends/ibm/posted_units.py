@@ -3,9 +3,9 @@
 An idle worker is parked in its carrier. A unit that consists of puts to open queues is prepared in the reactor's
 thread; the parked thread makes the calls, tells the reactor through a descriptor, and stays parked. So a batch costs
 one wake-up each way, and no thread waits for the interpreter's lock. A refused unit comes back to the worker, which
-goes on as if it had made the calls itself. The reactor's thread never makes an MQI call. For a small unit of a queue
-manager that has answered quickly it waits, a fifth of a millisecond at most, with the other thread on its core
-meanwhile.
+continues as if it had made the calls itself. The reactor's thread never makes an MQI call. For a small unit of a queue
+manager that has answered quickly it waits, for a fifth of a millisecond at most, and lets the other thread have its
+core meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.backends.ibm._calls import Carrier, Result
 
 AROUND = 3
-"""MQI calls besides the puts of units that are committed together: two for the marker, MQCMIT."""
+"""MQI calls in addition to the puts of units that are committed together: two for the marker, and MQCMIT."""
 
 
 class PostedUnits:
@@ -36,22 +36,22 @@ class PostedUnits:
         self._marker = marker
         self._can_status = can_status
         self._posted: tuple[Unit, bytes] | None = None
-        """The unit the carrier has, and the marker in it."""
+        """The unit that the carrier has, and the marker in it."""
         self._awake = threading.Lock()
-        """Held by the worker whenever it is not parked: marker, connection and outcomes are its own then."""
+        """Held by the worker whenever it is not parked; marker, connection and outcomes are then its own."""
         self._heard = False
         self.calls = 0
         """MQI calls of what was posted and committed."""
 
     def tell(self, descriptor: int) -> None:
-        """The descriptor by which the reactor learns that a unit is committed: from now on units are posted."""
+        """Set the descriptor by which the reactor learns that a unit is committed: from now on units are posted."""
         self._carrier.tell(descriptor)
         self._heard = True
 
     # The reactor's thread
 
     def post(self, unit: Unit, connection: Connection | None) -> int:
-        """Have the parked worker carry out a unit: LEFT, POSTED or THROUGH."""
+        """Have the parked worker carry out a unit; returns LEFT, POSTED or THROUGH."""
         if not self._heard or connection is None or not self._awake.acquire(blocking=False):
             return LEFT
         try:
@@ -60,7 +60,7 @@ class PostedUnits:
             self._awake.release()
 
     def _post(self, unit: Unit, connection: Connection) -> int:
-        """Nothing is opened here: a call that hangs must not hang the reactor."""
+        """Post a unit without opening anything: a call that hangs must not hang the reactor."""
         if self._marker.offered is not None:
             return LEFT
         marker = connection.marked
@@ -83,7 +83,7 @@ class PostedUnits:
         return posted
 
     def collect(self) -> Unit | None:
-        """The posted unit if it is committed; None, too, when the worker has taken its outcome."""
+        """Returns the posted unit if it is committed; None also if the worker has taken its outcome."""
         if self._posted is None or not self._awake.acquire(blocking=False):
             return None
         try:
@@ -98,8 +98,8 @@ class PostedUnits:
         self._awake.acquire()
 
     def wait(self, seconds: float) -> tuple[bool, Unit | None, Carried | None]:
-        """Park until there is work for Python. Returns whether the time is over; a unit whose outcome the reactor has
-        not taken; the result of its calls if they were refused."""
+        """Park until there is work for Python. Returns whether the time is over, a unit whose outcome the reactor has
+        not taken, and the result of its calls if they were refused."""
         self._awake.release()
         back = self._carrier.wait(seconds)
         self._awake.acquire()
@@ -113,8 +113,8 @@ class PostedUnits:
         return late, unit, Carried(found, [puts.queue for puts in unit.puts])
 
     def carry(self, connection: Connection, batch: Sequence[Unit]) -> Carried | None:
-        """Make all calls of these units on this thread without the interpreter's lock, the commit included. None: they
-        have to be made one by one."""
+        """Make all calls of these units on this thread without the interpreter's lock, including the commit. Returns
+        None if they have to be made one by one."""
         if not batch or not all(can_be_carried(unit, self._can_status) for unit in batch):
             return None
         many = [puts for unit in batch for puts in unit.puts]
@@ -127,7 +127,7 @@ class PostedUnits:
         return Carried(result, [puts.queue for puts in many])
 
     def wake(self) -> None:
-        """Wake the worker: it has other work than the posted unit."""
+        """Wake the worker, which has other work than the posted unit."""
         self._carrier.wake()
 
     def _committed(self, found: Result | None) -> Unit | None:

@@ -1,6 +1,6 @@
-"""Reading queues without taking messages: for the port's `load`, `fetch`, `depth` and `max_length`.
+"""Reads queues without taking messages, for the port's `load`, `fetch`, `depth` and `max_length`.
 
-One connection of its own, because a browse cursor belongs to a handle and a get that is slow must not hold up commits.
+It has a connection of its own, because a browse cursor belongs to a handle and a slow get must not hold up commits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAND_ON = {
 
 
 class Reader:
-    """A connection for browsing, made when first needed and again after it broke."""
+    """A connection for browsing, made when it is first needed and again after it broke."""
 
     def __init__(self, driver: Driver, settings: ConnectSettings, new_id: MessageIds) -> None:
         self._driver = driver
@@ -48,17 +48,17 @@ class Reader:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._cursors: dict[int, tuple[str, bytes, Token]] = {}
-        """Handles, each with queue, key and the message it stands on, which was the last of a page. Who reads page by
-        page goes on there, whatever others read meanwhile, of this queue too."""
+        """Handles, each with queue, key and the message it stands on, which was the last of a page. A caller that reads
+        page by page continues there, whatever others read meanwhile, even on the same queue."""
         self._first = {match: get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, match) for match in (_KEYED, _ANY)}
         self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None) -> list[Stored]:
-        """The next messages after `after`, in the queue's order."""
+        """Returns the next messages after `after`, in the queue's order."""
         return self._again(lambda connection: self._page(connection, queue, key, limit, after))
 
     def load(self, queue: str) -> Iterator[tuple[bytes, Stored]]:
-        """Every message with its key."""
+        """Yields every message with its key."""
         after: Token | None = None
         seen: set[Token] = set()
         while True:
@@ -70,7 +70,7 @@ class Reader:
             after = page[-1].token
 
     def rows(self, queue: str, key: bytes) -> Iterator[Stored]:
-        """All messages with this key, in order."""
+        """Yields all messages with this key, in order."""
         after: Token | None = None
         while True:
             page = self.fetch(queue, key, PAGE, after)
@@ -80,7 +80,7 @@ class Reader:
             after = page[-1].token
 
     def depth(self, queue: str, key: bytes) -> int:
-        """How many messages are there; with a key they are counted."""
+        """Returns how many messages are there; with a key they are counted one by one."""
         if not key:
             return int(self.inquire(queue, mq.MQIA_CURRENT_Q_DEPTH))
         return self._again(lambda connection: self._count(connection, queue, key))
@@ -98,12 +98,12 @@ class Reader:
             count += 1
 
     def connect(self) -> None:
-        """Connect, unless it is. MQError: why it cannot be."""
+        """Connect, unless connected. Raises MQError if that is not possible."""
         with self._lock:
             self._ready()
 
     def inquire(self, queue: str, selector: int) -> int | str:
-        """One attribute of a queue, or of the queue manager."""
+        """Returns one attribute of a queue, or of the queue manager."""
         return self._again(lambda connection: connection.session.inquire(queue, selector))
 
     def subscribe(self, name: str, topic: str, queue: str, correl_id: bytes) -> None:
@@ -111,7 +111,7 @@ class Reader:
         self._again(lambda connection: open_subscription(connection, name, topic, queue, correl_id))
 
     def forget_objects(self) -> None:
-        """Close the queues that it has open."""
+        """Close the queues that are open."""
         with self._lock:
             self._cursors.clear()
             if self._connection is not None:
@@ -123,7 +123,7 @@ class Reader:
             self._drop()
 
     def _again(self, call: Callable[[Connection], _T]) -> _T:
-        """Make the call; once more on a new connection when the old one turns out to be broken."""
+        """Make the call, and once more on a new connection if the old one turns out to be broken."""
         with self._lock:
             try:
                 return call(self._ready())
@@ -182,7 +182,7 @@ class Reader:
         return found
 
     def _stands_on(self, connection: Connection, handle: int, queue: str, key: bytes, token: bytes) -> bool:
-        """Whether a message is there; then the next look is at the one behind it."""
+        """Whether a message is there; the next look then continues behind it."""
         session, options = connection.session, _STAND_ON[_KEYED if key else _ANY]
         answer = session.mqget(session.handle, handle, match_md(token, key), options(), 0)
         if answer[-2] == mq.MQCC_FAILED and answer[-1] != mq.MQRC_NO_MSG_AVAILABLE:
@@ -202,7 +202,8 @@ class Reader:
 
 
 class BoundedReader(Reader):
-    """A reader for the reactor, which a queue manager that does not answer does not hold up: calls have a limit."""
+    """A reader for the reactor, which is not held up by a queue manager that does not answer: calls have a time
+    limit."""
 
     def __init__(
         self,
@@ -227,12 +228,13 @@ class BoundedReader(Reader):
 
 
 def subscription_key(name: str) -> bytes:
-    """The correlation identifier of a subscription, which tells its publications from those of others on one queue."""
+    """Returns the correlation identifier of a subscription, which distinguishes its publications from those of others
+    on the same queue."""
     return b"MQGS" + hashlib.blake2b(name.encode(), digest_size=20).digest()
 
 
 def backout_of(inquire: Callable[[str, int], int | str], queue: str) -> Backout:
-    """BOTHRESH and BOQNAME; none where it is not a local queue."""
+    """Returns BOTHRESH and BOQNAME; none if it is not a local queue."""
     try:
         threshold = int(inquire(queue, mq.MQIA_BACKOUT_THRESHOLD))
         return Backout(threshold, str(inquire(queue, mq.MQCA_BACKOUT_REQ_Q_NAME)))
@@ -243,7 +245,7 @@ def backout_of(inquire: Callable[[str, int], int | str], queue: str) -> Backout:
 
 
 def open_subscription(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:
-    """Make a durable subscription that puts to a queue, or take it up; one to another topic is replaced."""
+    """Make a durable subscription that puts to a queue, or resume it; one to another topic is replaced."""
     session, target = connection.session, connection.input(queue)
     try:
         both = mq.MQSO_CREATE | mq.MQSO_RESUME
@@ -257,8 +259,9 @@ def open_subscription(connection: Connection, name: str, topic: str, queue: str,
 
 
 def _after(rows: Iterator[Stored], after: Token, limit: int) -> tuple[list[Stored], Stored | None]:
-    """What lies behind a message, which may have been taken meanwhile; and the last that was looked at. It is gone for
-    certain once one is met that its own process has put later: then the order of the identifiers counts."""
+    """Returns what lies behind a message that may have been taken meanwhile, and the last message that was looked at.
+    The message is certain to be gone once one is found that its own process has put later: then the order of the
+    identifiers counts."""
     found: list[Stored] = []
     known, stored = False, None
     for stored in rows:

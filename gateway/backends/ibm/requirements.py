@@ -1,4 +1,4 @@
-"""What the gateway requires of a queue manager: checked at start and by `mqgate doctor`, before messages are refused.
+"""What the gateway requires of a queue manager, checked at start and by `mqgate doctor`, before messages are refused.
 
 All missing or unsuitable objects are reported at once, each with what to do; nothing is changed. One connection is
 used, and opened objects are closed again.
@@ -21,15 +21,15 @@ from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.state_queues import ALL, AUDIT, DEAD_LETTERS, SET_ASIDE, SUBSCRIPTIONS
 
 STATE_QUEUES = ALL
-"""What deploy/mq/state.mqsc defines; a test holds the two together."""
+"""The queues that deploy/mq/state.mqsc defines; a test compares the two."""
 SUBSCRIPTION_TO = "subscription to "
-"""What a problem with a topic that a rule subscribes to is about."""
+"""How the subject of a problem with a topic begins that a rule subscribes to."""
 _PUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _CONSUME = _PUT | mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE
 _HEADERS = 4096
 """Room for what the rules put in front of a payload."""
 ROOMY = 100_000
-"""MAXDEPTH a state queue should have at least; deploy/mq gives it more."""
+"""The MAXDEPTH that a state queue should have at least; deploy/mq gives it more."""
 _NEARLY_FULL = 0.8
 _DEPTHS = (mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_MAX_Q_DEPTH)
 
@@ -40,16 +40,16 @@ class Problem(NamedTuple):
     subject: str
     text: str
     serious: bool
-    """It would stop a route; otherwise it is advice."""
+    """Whether it would stop a route; otherwise it is advice."""
     reason: int = 0
-    """The MQRC, where a call was refused."""
+    """The reason code, if a call was refused."""
 
 
 def examine(
     session: Session, puts: Iterable[str], consumes: Iterable[str], longest: int, short: Container[str] = ()
 ) -> list[Problem]:
-    """State queues, the queues the rules put to and those they consume; `longest` is `mqtt.max_packet`. Those in
-    `short` need not take as much: their rules say what becomes of more."""
+    """Returns the problems of state queues, of the queues that rules put to and of those they consume; `longest` is
+    `mqtt.max_packet`. Queues in `short` need not take as much: their rules say what happens to longer messages."""
     found: list[Problem] = []
     for queue in STATE_QUEUES:
         if queue in {SET_ASIDE, AUDIT}:
@@ -86,7 +86,7 @@ def look(
     longest: int,
     short: Container[str] = (),
 ) -> list[Problem]:
-    """`examine` on a connection of its own. MQError when none can be made, DriverUnavailable without a binding."""
+    """`examine` on a connection of its own. Raises MQError if none can be made, DriverUnavailable without a binding."""
     try:
         session = load(driver).connect(settings)
     except MQError as error:
@@ -98,7 +98,7 @@ def look(
 
 
 def require(session: Session) -> None:
-    """MQError that names every state queue the gateway cannot work with."""
+    """Raise MQError that names every state queue with which the gateway cannot work."""
     wrong = [problem for problem in examine(session, (), (), 0) if problem.serious]
     if wrong:
         texts = "; ".join(problem.text for problem in wrong)
@@ -106,14 +106,14 @@ def require(session: Session) -> None:
 
 
 def dead_letter_queue(session: Session) -> str:
-    """The queue manager's own, or the one deploy/mq brings."""
+    """Returns the queue manager's own, or the one that deploy/mq brings."""
     with suppress(MQError):
         return str(session.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or DEAD_LETTERS
     return DEAD_LETTERS
 
 
 def _queue(session: Session, queue: str, options: int, longest: int) -> list[Problem]:
-    """Whether it can be opened as it will be, and takes what is let in."""
+    """Returns problems unless a queue can be opened as it will be, and takes as much as devices may send."""
     return list(_opened(session, queue, options, longest))
 
 
@@ -129,21 +129,21 @@ def _opened(session: Session, queue: str, options: int, longest: int) -> Iterato
     if longest and limit is not None and limit < longest + _HEADERS:
         yield Problem(
             queue,
-            f"{queue} takes {limit} bytes, `mqtt.max_packet` lets {longest} in: raise MAXMSGL to {longest + _HEADERS}",
+            f"{queue} takes {limit} bytes, `mqtt.max_packet` allows {longest}: raise MAXMSGL to {longest + _HEADERS}",
             serious=limit < longest,
         )
 
 
 def _advised(session: Session, queue: str, longest: int) -> Iterator[Problem]:
-    """Without these queues what meets a defect stays where it was, and what people do is in the log only: advice for
-    who comes from a release without them."""
+    """Yields advice on queues that releases before this one did not have: without them, what meets a defect stays where
+    it was, and acts of people are only in the log."""
     problems = _queue(session, queue, _CONSUME, longest) or [*_switches(session, queue, get=True)]
     for problem in problems or _depth(session, queue):
         yield problem._replace(serious=False)
 
 
 def _topic(session: Session, name: str) -> Iterator[Problem]:
-    """Whether it may be published to."""
+    """Yields a problem if a topic may not be published to."""
     text = ctypes.create_string_buffer(name.removeprefix(TOPIC_PREFIX).encode())
     address = ctypes.addressof(text)
     descriptor = object_descriptor("", topic_pointer=address, topic_length=len(text) - 1)
@@ -156,7 +156,8 @@ def _topic(session: Session, name: str) -> Iterator[Problem]:
 
 
 def _subscribed(session: Session, name: str) -> Iterator[Problem]:
-    """Whether it may be subscribed to as a rule does: with a subscription that is sent nothing and removed at once."""
+    """Yields a problem if a topic may not be subscribed to as a rule does it: with a subscription that gets nothing and
+    is removed at once."""
     try:
         target = session.open(bytes(bytearray(object_descriptor(SUBSCRIPTIONS))), mq.MQOO_INPUT_SHARED)
     except MQError as error:
@@ -177,7 +178,7 @@ def _subscribed(session: Session, name: str) -> Iterator[Problem]:
 
 
 def _grant(session: Session, reason: int) -> str:
-    """The command that allows a user to subscribe."""
+    """Returns the command that allows a user to subscribe."""
     if reason != mq.MQRC_NOT_AUTHORIZED:
         return ""
     with suppress(MQError):
@@ -191,20 +192,21 @@ def _grant(session: Session, reason: int) -> str:
 
 
 def _dead_letters(session: Session, longest: int) -> Iterator[Problem]:
-    """The dead-letter queue: advice only, for no route stops without it until a message has to go there."""
+    """Yields problems of the dead-letter queue, as advice only: no route stops without it until a message has to go
+    there."""
     queue = dead_letter_queue(session)
     for problem in _queue(session, queue, _PUT, longest) or _switches(session, queue, get=False):
         yield problem._replace(text=f"dead letters: {problem.text}", serious=False)
 
 
 def _switches(session: Session, queue: str, *, get: bool) -> Iterator[Problem]:
-    """Attributes that an administrator may have switched off, or not on."""
+    """Yields problems with attributes that an administrator may have switched off, or not on."""
     if _asked(session, queue, mq.MQIA_INHIBIT_PUT):
         yield Problem(queue, f"{queue} has PUT(DISABLED): ALTER QLOCAL('{queue}') PUT(ENABLED)", serious=False)
     if get and _asked(session, queue, mq.MQIA_INHIBIT_GET):
         yield Problem(queue, f"{queue} has GET(DISABLED): ALTER QLOCAL('{queue}') GET(ENABLED)", serious=False)
     if get and _asked(session, queue, mq.MQIA_SHAREABILITY) == 0:
-        text = f"{queue} has NOSHARE, the gateway opens it on several connections: ALTER QLOCAL('{queue}') SHARE"
+        text = f"{queue} has NOSHARE, but the gateway opens it on several connections: ALTER QLOCAL('{queue}') SHARE"
         yield Problem(queue, text, serious=True)
 
 
@@ -225,7 +227,7 @@ def _depth(session: Session, queue: str) -> Iterator[Problem]:
 
 
 def _asked(session: Session, queue: str, selector: int) -> int | None:
-    """A number; none where the object has no such attribute (alias, remote, cluster queue)."""
+    """Returns an attribute; None if the object does not have it (alias, remote, cluster queue)."""
     try:
         value = int(session.inquire(queue, selector))
     except MQError as error:
@@ -252,5 +254,5 @@ def _backout(session: Session, queue: str) -> Iterator[Problem]:
 def _queue_manager(session: Session, longest: int) -> Iterator[Problem]:
     limit = _asked(session, "", mq.MQIA_MAX_MSG_LENGTH)
     if limit is not None and limit < longest:
-        text = f"the queue manager takes {limit} bytes, `mqtt.max_packet` lets {longest} in: ALTER QMGR MAXMSGL"
+        text = f"the queue manager takes {limit} bytes, but `mqtt.max_packet` allows {longest}: ALTER QMGR MAXMSGL"
         yield Problem("queue manager", text, serious=True)

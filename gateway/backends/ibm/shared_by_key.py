@@ -1,8 +1,9 @@
-"""Which of a gateway's keys may have something on a queue where subscriptions of other gateways have messages, too.
+"""Which of a gateway's keys may have something on a queue that also holds messages for the subscriptions of other
+gateways.
 
-Those are left alone: what one gateway marks no other one can see, so that a message of another one's subscription
-would come to that when its mark has run out, or when the next one has, and behind younger ones. A cursor that marks
-nothing stands at the end of the queue and is told of arrivals; messages are read, and marked, by their key.
+Those messages are left alone: no other gateway can see what this one marks, so a message for another gateway's
+subscription would reach it only when that mark has run out, or the next one has, and behind younger ones. A cursor that
+marks nothing stands at the end of the queue and is told of arrivals; messages are read, and marked, by their key.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 
 _AGAIN_SECONDS, _KEYS_A_SECOND = 1.0, 50
-"""After so long each key is looked at again, of many so many in a second: a backout, a higher priority, or a mark of
-another gateway that has run out, is not seen by the cursor."""
+"""After how many seconds each key is looked at again, and how many keys in a second if there are many: the cursor does
+not see a backout, a higher priority, or a mark of another gateway that has run out."""
 _HEADS = 100
-"""So many arrivals are looked at before messages are read."""
+"""How many arrivals are looked at before messages are read."""
 _LOOK = mq.MQGMO_BROWSE_NEXT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_FAIL_IF_QUIESCING
 
 
 class SharedByKey:
-    """On one connection. The keys may become more or fewer."""
+    """The state of one connection. Keys may be added or removed."""
 
     def __init__(
         self, connection: Connection, queue: str, keys: Callable[[], Collection[bytes]], milliseconds: int,
         with_room: Callable[[Iterable[bytes]], bytes],
     ) -> None:  # fmt: skip
-        """`milliseconds`: the longest wait; `with_room`: the first of some keys of which more may be read."""
+        """`milliseconds`: the longest wait; `with_room`: returns the first of some keys of which more may be read."""
         self._session = connection.session
         self._handle = connection.open_browse(queue)
         self._keys = keys
@@ -41,8 +42,8 @@ class SharedByKey:
         self._all_due = float("-inf")
 
     def next_key(self) -> bytes:
-        """One that may have something, and may be read; empty: none has, after a wait, or those that have had more than
-        their share, and then nothing is waited for here."""
+        """Returns a key that may have something and may be read. Empty if there is none after a wait, or if only keys
+        that have had their share have something; in that case it does not wait."""
         keys = self._keys()
         if monotonic() >= self._all_due:
             self._all_due = monotonic() + max(_AGAIN_SECONDS, len(keys) / _KEYS_A_SECOND)
@@ -61,16 +62,16 @@ class SharedByKey:
         return key
 
     def has_more(self, key: bytes) -> None:
-        """Perhaps; the others have their turns first."""
+        """A key may have more; the others have their turns first."""
         self._due.pop(key, None)
         self._due[key] = None
 
     def has_no_more(self, key: bytes) -> None:
-        """All its messages that could be seen have been read."""
+        """All messages of a key that could be seen have been read."""
         self._due.pop(key, None)
 
     def _look(self, options: Callable[[], bytes]) -> None:
-        """Move the cursor over what has arrived, and first, with these options, perhaps wait for it."""
+        """Move the cursor over what has arrived; first, with these options, perhaps wait for it."""
         own = {key.ljust(24, b"\0"): key for key in self._keys()}
         for _ in range(_HEADS):
             answer = self._session.mqget(self._session.handle, self._handle, match_md(), options(), 0)

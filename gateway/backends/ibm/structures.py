@@ -1,6 +1,6 @@
-"""MQMD, MQPMO, MQGMO and MQOD as the extensions want them: packed, and a new object each time.
+"""MQMD, MQPMO, MQGMO and MQOD as the extensions need them: packed, and a new object each time.
 
-An extension writes the answer into the very bytes it was given. Joining two parts makes a new object for the price of a
+An extension writes the answer into the bytes that it was given. Joining two parts makes a new object at the price of a
 copy; a template handed over twice would carry the first call's answer into the second.
 """
 
@@ -30,31 +30,33 @@ _PMO, _GMO = STRUCTURES["MQPMO"], STRUCTURES["MQGMO"]
 
 
 def fresh(template: bytes) -> Callable[[], bytes]:
-    """A function that makes a new copy of `template` at each call."""
+    """Returns a function that makes a new copy of `template` at each call."""
     half = len(template) // 2
     first, second = template[:half], template[half:]
     return lambda: first + second
 
 
 def put_options(options: int) -> Callable[[], bytes]:
-    """MQPMO of the version every supported client level has."""
+    """Returns a function that makes an MQPMO of the version that every supported client level has."""
     return fresh(codec("MQPMO", 3, LITTLE).pack(*_changed("MQPMO", 3, Options=options)))
 
 
 def get_options(options: int, match: int, wait_milliseconds: int = 0) -> Callable[[], bytes]:
-    """MQGMO version 4, so that properties do not come as a header unless asked for."""
+    """Returns a function that makes an MQGMO of version 4, so that properties do not come as a header unless asked
+    for."""
     values = _changed("MQGMO", 4, Options=options, MatchOptions=match, WaitInterval=wait_milliseconds)
     return fresh(codec("MQGMO", 4, LITTLE).pack(*values))
 
 
 def _changed(name: str, version: int, **values: int) -> list[int | bytes]:
-    """The structure's values in order; for structures whose fields all take one place."""
+    """Returns the values of a structure in order, some of them changed; for structures whose fields are all single
+    values."""
     names = [field.name for field in STRUCTURES[name].fields_of(version)]
     return [values.get(field, default) for field, default in zip(names, defaults(name, version), strict=True)]
 
 
 def object_descriptor(queue: str, queue_manager: str = "", *, topic_pointer: int = 0, topic_length: int = 0) -> bytes:
-    """MQOD version 4 of a queue, or of a topic string that lies at an address the caller keeps alive."""
+    """Returns an MQOD of version 4 for a queue, or for a topic string at an address that the caller keeps alive."""
     values: dict[str, int | bytes | tuple[int, ...]] = {
         "ObjectName": queue.encode(),
         "ObjectQMgrName": queue_manager.encode(),
@@ -66,10 +68,10 @@ def object_descriptor(queue: str, queue_manager: str = "", *, topic_pointer: int
 
 
 def keyed_md(head: bytes, priority: int, persistent: bool, msg_id: bytes, key: bytes) -> bytes:
-    """The descriptor of a state message: its key is the CorrelId; Feedback says how long key and head were.
+    """Returns the descriptor of a state message: its key is the CorrelId; Feedback says how long key and head were.
 
-    MQ knows no head and body, and pads a short CorrelId; both come back from here. The application range of Feedback
-    is free for a datagram's own use.
+    MQ does not distinguish head and body, and pads a short CorrelId; the lengths restore both. The application range of
+    Feedback is free for a datagram's own use.
     """
     own = _FEEDBACK_FIRST + ((len(head) - MD_LENGTH) << _KEY_BITS | min(len(key), 24))
     classes = _CLASSES.pack(priority, persistent)
@@ -78,50 +80,50 @@ def keyed_md(head: bytes, priority: int, persistent: bool, msg_id: bytes, key: b
 
 
 def head_length_of(md: bytes) -> int:
-    """How much of a state message's data belonged to its head."""
+    """Returns how much of a state message's data belonged to its head."""
     own: int = _I4.unpack_from(md, _FEEDBACK)[0] - _FEEDBACK_FIRST
     return max(own, 0) >> _KEY_BITS
 
 
 def key_of(md: bytes) -> bytes:
-    """The key of a state message."""
+    """Returns the key of a state message."""
     own: int = _I4.unpack_from(md, _FEEDBACK)[0] - _FEEDBACK_FIRST
     return md[_CORREL_ID : _CORREL_ID + (own & _KEY_MASK if own >= 0 else 24)]
 
 
 def plain_md(head: bytes, priority: int, persistent: bool) -> tuple[bytes, bytes]:
-    """The descriptor of an application message in two parts, which joined make a new object for each call;
-    identifiers as the head has them."""
+    """Returns the descriptor of an application message in two parts, which are joined to a new object for each call;
+    the identifiers are those of the head."""
     return head[:_PRIORITY] + _CLASSES.pack(priority, persistent), head[_MSG_ID:MD_LENGTH]
 
 
 def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
-    """The descriptor of a get that asks for these identifiers."""
+    """Returns the descriptor of a get that asks for these identifiers."""
     return b"".join((DEFAULT_MD[:_MSG_ID], msg_id, correl_id.ljust(24, b"\0")[:24], DEFAULT_MD[_BEHIND_IDS:]))
 
 
 def group_md(group: bytes, sequence: int) -> bytes:
-    """The descriptor of a get that asks for a message by its place in a group."""
+    """Returns the descriptor of a get that asks for a message by its place in a group."""
     return DEFAULT_MD[:_GROUP_ID] + group + _I4.pack(sequence) + DEFAULT_MD[_BEHIND_SEQUENCE:]
 
 
 @cache
 def state_md(expiry: int) -> bytes:
-    """The head of a state message of the backend's own; never handed to a call as it is."""
+    """Returns the head of a state message of the backend's own; it is never handed to a call directly."""
     return pack("MQMD", {"Expiry": expiry}, version=2)
 
 
 def msg_id_of(md: bytes) -> bytes:
-    """MsgId."""
+    """Returns the MsgId."""
     return md[MSG_ID]
 
 
 def correl_id_of(md: bytes) -> bytes:
-    """CorrelId."""
+    """Returns the CorrelId."""
     return md[_CORREL_ID:_BEHIND_IDS]
 
 
 def has_identity(head: bytes) -> bool:
-    """Whether the head says whose message it is (UserIdentifier, AccountingToken, ApplIdentityData); without any of
-    them the queue manager gives the connection's."""
+    """Whether the head says whose message it is (UserIdentifier, AccountingToken, ApplIdentityData); if none of them is
+    set, the queue manager uses the connection's."""
     return bool(head[_IDENTITY].strip(b" \0"))

@@ -1,8 +1,8 @@
 """Which worker commits a unit, and in which order outcomes are told. Pure.
 
 Two units that touch the same lane (an application queue, or one key of a state queue) go to the same worker as long as
-the first is under way, so that order per device is kept whatever the number of connections. A unit that touches lanes
-of several busy workers waits until their units are finished, and later units wait with it.
+the first is in progress, so that the order for each device is kept whatever the number of connections. A unit that
+touches lanes of several busy workers waits until their units are finished, and later units wait with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Lane = tuple[str, bytes]
 
 
 def lanes_of(unit: Unit) -> set[Lane]:
-    """What the unit touches."""
+    """Returns the lanes that a unit touches."""
     lanes: set[Lane] = {(puts.queue, puts.key) for puts in unit.puts}
     lanes.update((takes.queue, takes.key) for takes in unit.takes)
     lanes.update((replace.queue, replace.key) for replace in unit.replaces)
@@ -31,11 +31,11 @@ class Partition:
 
     def __init__(self, workers: int) -> None:
         self._busy: dict[Lane, list[int]] = {}
-        """Lane to (worker, units under way on it)."""
+        """By lane: the worker, and its number of units in progress."""
         self._loads = [0] * workers
 
     def assign(self, lanes: Iterable[Lane]) -> int | None:
-        """The worker for a unit with these lanes, counted as busy from now; None: it has to wait."""
+        """Returns the worker for a unit with these lanes, counted as busy from now on; None if the unit has to wait."""
         lanes = list(lanes)
         workers = {self._busy[lane][0] for lane in lanes if lane in self._busy}
         if len(workers) > 1:
@@ -47,7 +47,7 @@ class Partition:
         return worker
 
     def release(self, worker: int, lanes: Iterable[Lane]) -> None:
-        """A unit is finished."""
+        """A unit is finished: its lanes are free again."""
         self._loads[worker] -= 1
         for lane in lanes:
             entry = self._busy[lane]
@@ -70,7 +70,7 @@ class Submission:
 
     @property
     def lanes(self) -> set[Lane]:
-        """What the unit touches; asked only where there are others."""
+        """The lanes that the unit touches, worked out only if there are other units."""
         if self._lanes is None:
             self._lanes = lanes_of(self.unit)
         return self._lanes
@@ -83,9 +83,9 @@ class Queue:
         self._partition = Partition(workers)
         self._waiting: deque[Submission] = deque()
         self.order: deque[Submission] = deque()
-        """Submissions whose outcome has not been told, finished or not."""
+        """Submissions whose outcome has not been told, whether finished or not."""
         self._alone: Submission | None = None
-        """The only one under way, as long as there is no other: it needs no partition."""
+        """The only submission in progress, as long as there is no other: it needs no partition."""
 
     def add(self, submission: Submission) -> Sequence[Submission]:
         """Add a submission; returns those that can be started now, with `worker` filled in."""
@@ -94,7 +94,7 @@ class Queue:
             self._alone, submission.worker = submission, 0
             return (submission,)
         if self._alone is not None:
-            self._partition.assign(self._alone.lanes)  # nobody is busy: the first worker, which has it
+            self._partition.assign(self._alone.lanes)  # nobody else is busy: this gives the first worker, which has it
             self._alone = None
         self._waiting.append(submission)
         return self._start()

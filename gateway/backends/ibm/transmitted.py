@@ -1,8 +1,8 @@
-"""Puts messages together whose segments came behind transmission headers, by what their MQMDEs say.
+"""Puts together messages whose segments came behind transmission headers, by their MQMDEs.
 
-To the queue manager these are messages like others: MQGMO_COMPLETE_MSG does not join them and nothing in their own
-descriptors can be matched. So the gateway that has marked the first segment has the whole; the others are those its
-own cursor comes by and, where other gateways have marked some, those a handle without marks finds on the queue. An
+To the queue manager these are messages like any other: MQGMO_COMPLETE_MSG does not join them, and nothing in their own
+descriptors can be matched. So the gateway that has marked the first segment gets the whole; the others are those that
+its own cursor passes and, if other gateways have marked some, those that a handle without marks finds on the queue. An
 incomplete message stays there, and is found again when the mark has run out.
 """
 
@@ -22,7 +22,7 @@ from gateway.ports.sources import Incomplete
 
 LOOK_SECONDS = 1.0
 MOST_LOOKED_AT = 5_000
-"""Messages whose headers are looked at in one go."""
+"""The most messages whose headers are looked at in one go."""
 _MAX_KNOWN = 1_000
 _STAYS_SECONDS = 10.0
 _BROWSE = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING
@@ -38,18 +38,18 @@ class _Waiting:
     since: float
     seen: float
     marked: float = float("-inf")
-    """When its first segment was marked, by which it is this gateway's."""
+    """When its first segment was marked, which makes it this gateway's."""
     parts: dict[int, tuple[bytes, Part]] = field(default_factory=dict)
     """MsgIds of its segments by their offsets."""
 
     def whole(self) -> list[tuple[bytes, Part]]:
-        """All segments in order; none while one is missing."""
+        """Returns all segments in order; none if one is missing."""
         found = [self.parts[offset] for offset in sorted(self.parts)]
         return found if is_whole([part for _, part in found]) else []
 
 
 class TransmittedSegments:
-    """For one queue, in the watcher's thread; `incomplete` may be read from any."""
+    """Puts segments of one queue together, in the watcher's thread; `incomplete` may be read from any thread."""
 
     def __init__(self) -> None:
         self.lifetime = self.interval = float("inf")
@@ -57,7 +57,7 @@ class TransmittedSegments:
         self.longest = 104_857_600
         self.incomplete = Incomplete()
         self.restart_cursor = False
-        """The mark of an incomplete message has run out: the cursor has to start over to find it again."""
+        """Whether the mark of an incomplete message has run out: the cursor has to start over to find it again."""
         self._connection: Connection | None = None
         self._handle = 0
         self._queue = ""
@@ -65,12 +65,12 @@ class TransmittedSegments:
         self._next_look = 0.0
 
     def begin(self, connection: Connection, queue: str) -> None:
-        """On a new connection: no mark is left, and the cursor comes by all of them again."""
+        """Begin on a new connection: no mark is left, and the cursor passes all messages again."""
         self._connection, self._queue, self._handle = connection, queue, 0
         self._waiting.clear()
 
     def seen(self, part: Part, msg_id: bytes, now: float) -> list[Stored]:
-        """A segment was seen, and marked: the whole, if it is this gateway's and all there."""
+        """A segment was seen, and marked: returns the whole, if it is this gateway's and complete."""
         if part.logical not in self._waiting and len(self._waiting) >= _MAX_KNOWN:
             return []
         one = self._waiting.setdefault(part.logical, _Waiting(now, now))
@@ -81,7 +81,8 @@ class TransmittedSegments:
         return self._look(part.logical, one, now)
 
     def due(self, now: float) -> list[tuple[float, list[Stored]]]:
-        """What has become whole since it was seen, with the time of its mark. Looks at most once a second."""
+        """Returns what has become complete since it was seen, with the time of its mark. Looks at most once a
+        second."""
         if now < self._next_look or not (self._waiting or self.incomplete.number):
             return []
         self._next_look = now + LOOK_SECONDS
@@ -121,8 +122,8 @@ class TransmittedSegments:
         return found
 
     def _read(self, one: _Waiting, whole: list[tuple[bytes, Part]]) -> list[Stored]:
-        """The message, or nothing if a segment has gone meanwhile. Of one that is longer than a message may be only the
-        beginning is read, and OriginalLength says how long it is."""
+        """Returns the message, or nothing if a segment has gone meanwhile. If it is longer than a message may be, only
+        the beginning is read, and OriginalLength says how long it is."""
         md, pieces, left = b"", list[bytes](), self.longest + 1
         for msg_id, part in whole:
             if left <= 0:
@@ -147,7 +148,7 @@ class TransmittedSegments:
         return connection
 
     def _browse(self, msg_id: bytes) -> tuple[bytes, bytes] | None:
-        """Data and descriptor of a segment; None: it is not there any more."""
+        """Returns data and descriptor of a segment; None if it is no longer there."""
         session, handle = self._open().session, self._handle
         return whole_message(
             lambda length: session.mqget(session.handle, handle, match_md(msg_id), _ONE(), length), "MQGET of a segment"

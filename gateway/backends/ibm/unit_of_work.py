@@ -1,4 +1,4 @@
-"""A unit of work on one connection: apply, check that every put arrived, replace the marker, commit.
+"""A unit of work on one connection: apply it, check that every put arrived, replace the marker, commit.
 
 The marker decides what a commit whose answer was lost has done. Each unit takes the connection's last marker and puts a
 new one, so that afterwards exactly one of the two is on the marker queue: the new one if it was committed, the old one
@@ -26,7 +26,7 @@ _BY_ID = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_MSG_
 
 
 def marker_key(number: int, instance: str) -> bytes:
-    """The key of the marker of one of a gateway's connections."""
+    """Returns the key of the marker of one of a gateway's connections."""
     return b"worker" + number.to_bytes(2, "big") + bytes.fromhex(instance)
 
 
@@ -41,38 +41,38 @@ class Marker:
     """The marker of one connection: its key, and the MsgIds of the last two."""
 
     def __init__(self, key: bytes, *, fence: bool = False) -> None:
-        """`fence`: the marker stays until another gateway takes it, and then this one commits nothing any more."""
+        """`fence`: the marker stays until another gateway takes it, after which this one commits nothing any more."""
         self.key = key
         self.fence = fence
         self._expiry = -1 if fence else MARKER_EXPIRY
         self.settled: bytes | None = None
-        """The MsgId of the marker that is certainly on the queue."""
+        """The MsgId of the marker that is certain to be on the queue."""
         self.offered: bytes | None = None
-        """The MsgId of the marker in the unit that is being committed; None when no unit is in doubt."""
+        """The MsgId of the marker in the unit that is being committed; None if no unit is in doubt."""
 
     def settle(self, committed: bool) -> None:
-        """The outcome of the unit is known."""
+        """Note the outcome of the unit."""
         if committed:
             self.settled = self.offered
         self.offered = None
 
     def advance(self, connection: Connection, expiry: int = 0) -> None:
-        """Replace the marker within the open unit. Superseded when another gateway has it."""
+        """Replace the marker within the open unit. Raises Superseded if another gateway has taken it."""
         gone, offered = connection.exchange(MARKERS, self.key, self.settled, expiry or self._expiry)
         if gone and self.fence:
             raise Superseded(TAKEN_OVER)
         self.offered = offered
 
     def calls(self, connection: Connection) -> Calls:
-        """What `advance` does, for the carrier, which is told the MsgIds beside it."""
+        """Returns what `advance` does in the form of the carrier, which is given the MsgIds separately."""
         return connection.marker(MARKERS, self.key, self._expiry, self.fence)
 
     def begin(self, connection: Connection) -> None:
-        """Put the first marker of a new connection when no unit is in doubt. Visible markers of earlier connections are
-        removed; one that is held by a unit of work not yet backed out expires. The first one expires with `fence` too:
-        nobody knows of it if the gateway is killed before the others do. The first unit of work replaces it, or the
-        worker that has none, within a day."""
-        connection.input(MARKERS)  # kept open: a gateway that starts sees by it that another one is running
+        """Put the first marker of a new connection if no unit is in doubt. Visible markers of earlier connections are
+        removed; one that is held by a unit of work not yet backed out expires. The first one expires even with `fence`:
+        nobody knows of it if the gateway is killed before the others hear of it. The first unit of work replaces it, or
+        a worker that has none does within a day."""
+        connection.input(MARKERS)  # kept open: a gateway that starts recognises by it that another one is running
         if self.fence and self.settled is not None:
             return  # it is on the queue, or this gateway is superseded
         self.settled = self.offered = None
@@ -83,7 +83,7 @@ class Marker:
             self.advance(connection, MARKER_EXPIRY)
             connection.session.commit()
         except MQError:
-            self.offered = None  # nothing is in doubt: no unit was part of it
+            self.offered = None  # nothing is in doubt: it was not part of a unit
             raise
         self.settle(committed=True)
 
@@ -102,7 +102,7 @@ class Marker:
 
 
 def find_marker(connection: Connection, key: bytes) -> bytes | None:
-    """The MsgId of a marker with this key that can be seen."""
+    """Returns the MsgId of a marker with this key, if one can be seen."""
     answer = _look(connection, match_md(correl_id=key), _BY_KEY())
     return None if answer is None else msg_id_of(answer)
 
@@ -123,7 +123,8 @@ def _look(connection: Connection, md: bytes, options: bytes) -> bytes | None:
 
 
 def apply(connection: Connection, unit: Unit, *, asynchronous: bool, can_status: bool) -> list[list[Token]]:
-    """Make the unit's calls; the MsgIds of each run of puts. MQError carries in `puts` which run failed, if one did."""
+    """Make the unit's calls; returns the MsgIds of each run of puts. MQError carries in `puts` which run failed, if one
+    did."""
     tokens: list[list[Token]] = []
     for index, puts in enumerate(unit.puts):
         if puts.placed:  # out of syncpoint, before the unit
@@ -156,7 +157,7 @@ def has_volatile_puts(units: Sequence[Unit]) -> bool:
 
 
 def can_be_carried(unit: Unit, can_status: bool) -> bool:
-    """Whether a `Carrier` can make all calls of a unit: it has only puts under syncpoint, and needs no MQSTAT before
+    """Whether a `Carrier` can make all calls of a unit: it consists of puts under syncpoint, and needs no MQSTAT before
     the commit."""
     if unit.takes or unit.moves or unit.replaces:
         return False
@@ -172,17 +173,17 @@ def waits(puts: Puts) -> bool:
 
 
 def is_placed(unit: Unit) -> bool:
-    """Whether nothing is left to be committed: everything in the unit was out of syncpoint, and is put."""
+    """Whether nothing is left to be committed: everything in the unit was out of syncpoint, and has been put."""
     return not (unit.takes or unit.moves or unit.replaces) and all(puts.placed for puts in unit.puts)
 
 
 def taken_by(takes: Takes) -> int:
-    """How many messages leave their queue: what applications put may be in segments."""
+    """Returns how many messages leave their queue: a message of an application may be several segments."""
     return len(takes.tokens) if takes.queue.startswith(PREFIX) else sum(map(messages_of, takes.tokens))
 
 
 def rows_of(unit: Unit) -> int:
-    """How many uncommitted messages the unit makes."""
+    """Returns how many uncommitted messages the unit makes."""
     if not (unit.takes or unit.moves or unit.replaces) and len(unit.puts) == 1:  # what devices send
         return len(unit.puts[0].heads) if unit.puts[0].syncpoint else 0
     rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(map(taken_by, unit.takes))

@@ -1,7 +1,7 @@
 """A unit that is larger than a unit of work may be (MAXUMSGS), in parts that are committed one after the other. Pure.
 
-Messages are put before those they came from are taken. So a failure between two parts loses nothing; a message may be
-there twice, and no device has been sent an acknowledgement for it.
+Messages are put before those they came from are taken. So a failure between two parts loses nothing; a message may then
+be there twice, and no device has been sent an acknowledgement for it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from gateway.backends.ibm.connection import messages_of
 from gateway.ports.batch import Done, Moves, Outcome, Puts, Takes, Token, Unit
 
 LARGEST = 5000
-"""Messages of one unit of work, whatever the queue manager would allow: it keeps locks and log for all of them."""
+"""The most messages of one unit of work, even if the queue manager allows more: it keeps locks and log for all of
+them."""
 _SHARE = 2
 
 
 def largest(max_uncommitted: int) -> int:
-    """How many messages one unit of work may hold: half of MAXUMSGS, for the markers and for other programs' habits."""
+    """Returns how many messages one unit of work may hold: half of MAXUMSGS, which leaves room for the markers and for
+    other programs."""
     return max(2, min(LARGEST, max_uncommitted // _SHARE))
 
 
 def parts_of(unit: Unit, limit: int) -> list[tuple[Unit, list[int]]]:
-    """Parts of at most `limit` messages each, with the place in `unit.puts` of each of their runs."""
+    """Returns parts of at most `limit` messages each, with the place in `unit.puts` of each of their runs."""
     parts: list[tuple[Unit, list[int]]] = []
     room = 0
     for rows, place, add in _pieces(unit, limit):
@@ -43,7 +45,7 @@ _Piece = tuple[int, int | None, Callable[[Unit], None]]
 
 def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
     for place, puts in enumerate(unit.puts):
-        if not puts.syncpoint:  # no part of a unit of work, however long
+        if not puts.syncpoint:  # not part of a unit of work, however long
             yield 0, place, lambda part, puts=puts: part.puts.append(puts)  # type: ignore[misc]
             continue
         for run in _cut_puts(puts, limit):
@@ -60,7 +62,8 @@ def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
 
 
 def _cut_takes(takes: Takes, limit: int) -> Iterator[tuple[int, list[Token]]]:
-    """Tokens with how many messages they are: a message in segments is several, and leaves at once."""
+    """Yields tokens with how many messages they are: a message in segments counts as several, and is taken as a
+    whole."""
     some: list[Token] = []
     rows = 0
     for token in takes.tokens:
@@ -88,7 +91,7 @@ def _cut_moves(moves: Moves, limit: int) -> Iterator[Moves]:
 
 
 class DividedUnit:
-    """Submits the parts of one unit one at a time; after a refused part it stops."""
+    """Submits the parts of one unit, one at a time; it stops after a refused part."""
 
     def __init__(self, unit: Unit, done: Done, limit: int, submit: Callable[[Unit, Done], None]) -> None:
         self._unit = unit
@@ -98,7 +101,7 @@ class DividedUnit:
         self._tokens: list[list[Token]] = [[] for _ in unit.puts]
 
     def begin(self) -> None:
-        """Hand over the next part."""
+        """Submit the next part."""
         self._submit(self._parts[0][0], self._finished)
 
     def _finished(self, part: Unit, outcome: Outcome) -> None:
@@ -120,8 +123,8 @@ class DividedUnit:
 
 
 def _note_placed(whole: Puts, part: Puts) -> None:
-    """What became of rows out of syncpoint, noted in the run they were cut from: parts come in order, and none follows
-    one that was not put whole."""
+    """Note what became of rows out of syncpoint in the run they were cut from: parts come in order, and none follows
+    one that was not put completely."""
     if part.syncpoint:
         return
     whole.too_long = [*whole.too_long, *(whole.placed + row for row in part.too_long)]

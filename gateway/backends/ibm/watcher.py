@@ -1,12 +1,12 @@
-"""A thread for each consumed queue that reads ahead by browsing and tells of arrivals, so that neither a wait nor a
+"""A thread for each consumed queue that reads ahead by browsing and reports arrivals, so that neither a wait nor a
 round trip to the queue manager blocks a commit or the reactor.
 
-What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one has a message. A
-mark lasts for MARKINT: a message that was not claimed well before that keeps its place, and is marked again when its
-mark has run out, before it is handed out (`ahead`); unless it has the key of this gateway: then nobody else may have
+It marks what it reads (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one gets a message. A
+mark lasts for MARKINT. A message that was not claimed well before that keeps its place, and is marked again when its
+mark has run out, before it is handed out (`ahead`), unless it has the key of this gateway: then nobody else may take
 it. The cursor finds arrivals after its position; a message that appears before it (a backout, a higher priority, a mark
-of another gateway that ran out) is found when the cursor starts over, which it does after every idle wait. Where all
-subscriptions of all gateways share a queue, a gateway reads, and marks, what is for its own alone (`shared_by_key`).
+of another gateway that has run out) is found when the cursor starts over, which it does after every idle wait. Where
+all subscriptions of all gateways share a queue, a gateway reads, and marks, only what is for its own (`shared_by_key`).
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from gateway.ports.batch import Stored, Token
 from gateway.ports.sources import Incomplete
 
 WAIT_MILLISECONDS = 1000
-"""One wait; also the longest time that stopping and starting over take."""
+"""The length of one wait; also the longest time that stopping and starting over take."""
 MARK_INTERVAL = 5000
 """MARKINT unless the queue manager says otherwise."""
 _FRESH = 0.6
-"""The part of MARKINT for which a message that was read ahead is handed out: later its mark could run out."""
+"""The part of MARKINT for which a message that was read ahead is handed out: after that its mark could run out."""
 _WAIT = 0.2
-"""The part of MARKINT that one wait takes at most: a mark is as old as the call that made it may be."""
+"""The part of MARKINT that one wait takes at most: a mark may be as old as the call that made it."""
 _LATE_SECONDS = 1.0
-"""MARKINT is about how long a mark lasts; one that is there so long after it has been made by another gateway."""
+"""MARKINT is approximate. A message still marked this long after its mark should have run out is another gateway's."""
 _LOOK = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
 _HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
-"""With a length of nothing: the descriptor alone."""
+"""With a length of 0: get only the descriptor."""
 _SOON_SECONDS = 0.05
-"""Until it is tried again to mark what is still marked."""
+"""How long to wait before trying again to mark what is still marked."""
 _OTHERS_SECONDS = 0.1
-"""While a key has its share waiting it is looked so often whether others have something."""
+"""While a key has its share waiting: how often it is checked whether others have something."""
 _MARKED, _MOST_MARKED = 20, 640
-"""So many of the oldest messages are looked at for marks, and as many as a gateway can have marked."""
+"""How many of the oldest messages are checked for marks, and how many a gateway can have marked."""
 _HEADERS = 1 << 20
-"""Room for the properties of a message, which come in front of it and do not count in MAXMSGL."""
+"""Room for the properties of a message, which come in front of it and do not count for MAXMSGL."""
 _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
 
 
@@ -74,8 +74,9 @@ class Watcher:
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`key`: of messages for this gateway alone; `keys`: of those it reads, where others have messages there, too,
-        and some of these may be others' as well; `groups`: those of a group only when all are there."""
+        """`key`: the key of messages that are only for this gateway. `keys`: the keys that it reads, where the queue
+        also has messages for others, and some of these keys may be others' as well. `groups`: hand out messages of a
+        group only when all are there."""
         self.queue = queue
         self._key = key
         self._keys = keys
@@ -92,11 +93,11 @@ class Watcher:
         self.thread = threading.Thread(target=self._run, name=f"mq-watch-{queue}", daemon=True)
 
     def claim(self, key: bytes, limit: int) -> list[Stored]:
-        """What was read ahead, without waiting for anything."""
+        """Returns what was read ahead, without waiting."""
         return self._ahead.take(key, limit, monotonic())
 
     def leave(self, key: bytes) -> None:
-        """Nobody claims it until somebody does again."""
+        """Nobody claims this key until somebody does again."""
         self._ahead.leave(key)
 
     def looked(self) -> None:
@@ -109,11 +110,11 @@ class Watcher:
         return self._transmitted.incomplete if self._transmitted.incomplete.number else self._gatherer.incomplete
 
     def gather(self, *, groups: bool) -> None:
-        """From now on; what is read ahead stays as it is."""
+        """Hand out messages of a group only when it is complete, from now on; what is read ahead stays as it is."""
         self._gatherer.groups = groups
 
     def stop(self) -> None:
-        """End after the wait that is under way."""
+        """End after the wait in progress."""
         self._stopping.set()
         self._ahead.room.set()
 
@@ -130,7 +131,7 @@ class Watcher:
                     connection.session.disconnect()
             except MQError as error:
                 if error.reason in _REFUSED_MARKS and self._marks:
-                    self._marks = False  # a queue manager without marks: then one gateway consumes a queue
+                    self._marks = False  # a queue manager without marks: then only one gateway consumes a queue
                     continue
                 self._told(explain(error.reason, f"waiting on {self.queue}: {error}"))
                 self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
@@ -147,7 +148,7 @@ class Watcher:
         gatherer.lifetime = transmitted.lifetime = gatherer.interval * _FRESH
         if (
             not self._key
-        ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
+        ):  # else no other gateway gets it when its mark runs out: the order counts, however late it is asked for
             self._ahead.lifetime = gatherer.lifetime
         cursor, handle = self._cursor(connection)
         patience = WAIT_MILLISECONDS / 1000 if self._keys is None else _OTHERS_SECONDS
@@ -166,7 +167,7 @@ class Watcher:
                 self._add(found.data, found.md, found.asked)
 
     def _cursor(self, connection: Connection) -> tuple[Cursor, int]:
-        """And its handle."""
+        """Returns a cursor and its handle."""
         milliseconds = self._wait(self._gatherer.interval)
         handle = connection.browse(self.queue, co_op=self._marks)
         if self._marks:
@@ -185,7 +186,8 @@ class Watcher:
         )
 
     def _add_what_is_whole(self) -> bool:
-        """What has become so since its parts were seen. Whether the cursor has to start over, to find them again."""
+        """Add what has become complete since its parts were seen. Returns whether the cursor has to start over, to find
+        parts again."""
         gatherer, transmitted, now = self._gatherer, self._transmitted, monotonic()
         for marked, whole in [*gatherer.due(now), *transmitted.due(now)]:
             self._ahead.add(whole[0], marked, *whole[1:], answered=monotonic())
@@ -194,8 +196,8 @@ class Watcher:
         return over
 
     def _mark_again(self, connection: Connection, handle: int) -> None:
-        """What was read too long ago to be handed out is marked again, in its order, when its mark has run out. What
-        has gone, or is another gateway's by now, is dropped."""
+        """Mark again what was read too long ago to be handed out, in its order, when its mark has run out. Drop what
+        has gone, or is another gateway's by now."""
         changed, interval, wait = False, self._gatherer.interval, _SOON_SECONDS
         for read in self._ahead.due(monotonic()):
             began, token = monotonic(), read.stored.token
@@ -218,7 +220,8 @@ class Watcher:
 
     @staticmethod
     def _mark(connection: Connection, handle: int, read: Read, marks: int) -> bool:
-        """Browse for a message that was read, or for the beginning of one, with these options. Whether it is there."""
+        """Browse, with these options, for a message that was read, or for its beginning. Returns whether it is
+        there."""
         token, match = read.stored.token, mq.MQMO_MATCH_MSG_ID
         assert isinstance(token, bytes)  # noqa: S101 -- this module has made it
         wanted = match_md(token[:24])
@@ -234,11 +237,11 @@ class Watcher:
 
     @staticmethod
     def _wait(interval: float) -> int:
-        """Milliseconds of one wait."""
+        """Returns the length of one wait in milliseconds."""
         return int(min(WAIT_MILLISECONDS, max(1, interval * _WAIT * 1000)))
 
     def _add(self, data: bytes, md: bytes, now: float) -> None:
-        """A message by itself, or what a part makes whole."""
+        """Add a message that stands by itself, or what a part makes complete."""
         part = part_of(md, data)
         if part is None and self._gatherer.alone(md):
             self._ahead.add(Stored(msg_id_of(md), md, data), now, answered=monotonic())
@@ -253,9 +256,9 @@ class Watcher:
             self._ahead.add(whole[0], now, *whole[1:], answered=monotonic())
 
     def _wait_for_marks(self, connection: Connection, handle: int, key: bytes, until: float) -> None:
-        """Older messages that are marked go first: an earlier life of this gateway, or a connection that is broken, had
-        read them, and its marks run out within MARKINT, one after the other. If they leave meanwhile, another gateway
-        is at work on them, and nothing is waited for, unless nobody else can."""
+        """Wait for older messages that are marked, which go first: an earlier process of this gateway, or a connection
+        that broke, had read them, and their marks run out within MARKINT, one after the other. If they leave meanwhile,
+        another gateway is working on them, and there is no wait, unless nobody else can be."""
         many, first = _MARKED, self._heads(connection, handle, key, 0, 1)
         while first and monotonic() < until:
             there, free = (
@@ -270,7 +273,7 @@ class Watcher:
 
     @staticmethod
     def _heads(connection: Connection, handle: int, key: bytes, more: int, most: int) -> list[Token]:
-        """The first messages, of a key if there is one, that can be seen with these options."""
+        """Returns the first messages, of a key if one is given, that can be seen with these options."""
         session, found = connection.session, list[Token]()
         following, match = _LOOK | _HEAD_ONLY | more, mq.MQMO_MATCH_CORREL_ID if key else mq.MQMO_NONE
         options = get_options(following | mq.MQGMO_BROWSE_FIRST, match, 0)
@@ -284,7 +287,7 @@ class Watcher:
 
     @staticmethod
     def _interval(connection: Connection) -> float:
-        """MARKINT in seconds."""
+        """Returns MARKINT in seconds."""
         try:
             interval = int(connection.session.inquire("", _MQIA_MSG_MARK_BROWSE_INTERVAL))
         except MQError:

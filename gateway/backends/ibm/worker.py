@@ -1,7 +1,7 @@
 """One thread and its connection: takes units from its queue, commits them together, reconnects, and finds out what
 became of a commit whose answer was lost.
 
-Units that wait are committed in one MQCMIT as long as they stay well within MAXUMSGS. When a batch is refused its units
+Waiting units are committed in one MQCMIT as long as they stay well within MAXUMSGS. If a batch is refused, its units
 are repeated one by one with synchronous puts, so that only the one at fault is reported.
 """
 
@@ -37,9 +37,9 @@ from gateway.ports.batch import Failure, Outcome, Token, Unit
 from gateway.ports.state_queues import MARKERS
 
 MAX_ROWS = 2000
-"""Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
+"""The most uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
 RENEW_SECONDS = 24 * 3600.0
-"""A worker without work commits its marker once a day, long before it expires."""
+"""How often a worker without work commits its marker: once a day, long before it expires."""
 _LOOK_AGAIN = 0.2
 
 _NOTHING = Unit()
@@ -50,13 +50,15 @@ Finished = Callable[[Unit, Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before connecting again: doubling, with jitter, so that replicas do not come back together."""
+    """How long to wait before connecting again: doubling, with jitter, so that replicas do not all come back at the
+    same time."""
 
     first: float = 1.0
     longest: float = 30.0
 
     def delay(self, attempt: int, chance: float) -> float:
-        """Seconds before attempt number `attempt` (from 0); `chance` from 0 to 1 spreads it over half its length."""
+        """Returns the seconds before attempt number `attempt` (from 0); `chance` from 0 to 1 spreads it over half its
+        length."""
         full: float = min(self.longest, self.first * 2.0 ** min(attempt, 16))
         return full * (0.5 + chance / 2)
 
@@ -78,10 +80,10 @@ class Worker:
         superseded: Callable[[str], None] = lambda _text: None,
         gone: Callable[[str, int], None] = lambda _queue, _count: None,
     ) -> None:
-        """`gone`: of a consumed queue so many messages were not there any more in a unit of work that is committed.
-        `told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
-        attempt to connect again (0: it worked); `superseded` is called when nothing is committed any more: another
-        gateway has taken over, or the thread ended by a defect."""
+        """`gone` is called with a consumed queue and how many of its messages were no longer there in a unit of work
+        that is committed. `told` gets one line at each loss and at each return of the connection, `attempted` the
+        reason of each attempt to connect again (0: it worked). `superseded` is called when nothing is committed any
+        more: another gateway has taken over, or the thread was ended by a defect."""
         self._superseded = superseded
         self._gone = gone
         self._driver = driver
@@ -96,7 +98,7 @@ class Worker:
         self._units: SimpleQueue[Unit | None] = SimpleQueue()
         """Units that wait; None ends the worker. A condition variable would wake the thread twice for a unit."""
         self._to_close: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        """Somebody wants what is open to be closed, and is told when it is."""
+        """What to call once open objects have been closed, for those who want that."""
         self._deferred: Unit | None = None
         """A unit taken from the queue that was too large for the batch before it."""
         self.put_to: set[str] = set()
@@ -104,11 +106,11 @@ class Worker:
         self._carrier = found = calls.carrier(driver)
         self._posted_units = None if found is None else PostedUnits(found, marker, can_status=driver.can_status)
         self.outstanding = 0
-        """Units that were submitted and not concluded; the reactor's alone."""
+        """Units that were submitted and not concluded; used only by the reactor."""
         self._stopping = threading.Event()
         self._connection: Connection | None = None
         self.most_rows = MAX_ROWS
-        """Units that wait are committed together up to this many messages."""
+        """Waiting units are committed together up to this many messages."""
         self.connected = False
         self.calls = 0
         self.thread = threading.Thread(target=self._run, name="mq-worker", daemon=True)
@@ -120,8 +122,8 @@ class Worker:
         self.thread.start()
 
     def post(self, unit: Unit) -> int:
-        """In the reactor's thread: commit the unit without Python if nothing is before it. POSTED: collect its outcome;
-        THROUGH: it is committed; LEFT: submit it."""
+        """In the reactor's thread: commit the unit without Python if nothing is before it. Returns POSTED: collect its
+        outcome; THROUGH: it is committed; LEFT: submit it."""
         if self.outstanding or self._posted_units is None:
             return calls.LEFT
         posted = self._posted_units.post(unit, self._connection)
@@ -129,15 +131,15 @@ class Worker:
         return posted
 
     def submit(self, unit: Unit) -> None:
-        """Commit the unit some time soon; called in the reactor's thread."""
+        """Have the unit committed; called in the reactor's thread."""
         self.outstanding += 1
         self._units.put(unit)
         if self._posted_units is not None:
             self._posted_units.wake()
 
     def close_objects(self, closed: Callable[[], None]) -> None:
-        """Have it close what it has open, behind the units that wait; what is used is opened again. Called in the
-        reactor's thread, where `closed` is to lead to `concluded`."""
+        """Close what is open, after the units that wait; what is used again is opened again. Called in the reactor's
+        thread, where `closed` has to lead to `concluded`."""
         self.outstanding += 1
         self._to_close.put(closed)
         self._units.put(_NOTHING)
@@ -149,12 +151,12 @@ class Worker:
         self.outstanding -= 1
 
     def tell(self, descriptor: int) -> None:
-        """From now on outcomes may be told by writing to this; `collect` is called then."""
+        """From now on outcomes may be told by writing to this descriptor; `collect` is called then."""
         if self._posted_units is not None:
             self._posted_units.tell(descriptor)
 
     def collect(self) -> Unit | None:
-        """In the reactor's thread: the posted unit, if it is committed."""
+        """In the reactor's thread: returns the posted unit, if it is committed."""
         return None if self._posted_units is None else self._posted_units.collect()
 
     def stop(self) -> None:
@@ -183,7 +185,7 @@ class Worker:
         self._drop_connection()
 
     def _next(self) -> list[Unit] | None:
-        """Units that wait, up to the limit; an empty list when the marker has to be renewed; None to end."""
+        """Returns the units that wait, up to the limit; an empty list if the marker has to be renewed; None to end."""
         try:
             unit = self._deferred or self._wait()
         except Empty:
@@ -206,7 +208,7 @@ class Worker:
         return batch or None
 
     def _wait(self) -> Unit | None:
-        """The next unit; None to end. Empty when the marker is due."""
+        """Returns the next unit; an empty one if the marker is due, None to end."""
         if self._posted_units is None:
             return self._units.get(timeout=RENEW_SECONDS)
         while True:
@@ -221,7 +223,7 @@ class Worker:
                 raise Empty
 
     def _close_objects(self) -> None:
-        """Whoever waits for it is told."""
+        """Close what is open, and tell those who wait for that."""
         while not self._to_close.empty():
             closed = self._to_close.get()
             if self._connection is not None:
@@ -259,8 +261,8 @@ class Worker:
             return self._refuse(batch, error)
 
     def _resolve_in_doubt(self, connection: Connection) -> Connection:
-        """If the outcome of the last unit is unknown, wait until it is: until the queue manager has backed it out, the
-        messages it took are invisible and would look deleted."""
+        """If the outcome of the last unit is not known, wait until it is: until the queue manager has backed it out,
+        the messages it took are invisible and would seem to be deleted."""
         if self._marker.offered is None:
             return connection
         self._resolve_commit()
@@ -272,7 +274,8 @@ class Worker:
         return []
 
     def _try_together(self, connection: Connection, batch: list[Unit], carried: Carried | None) -> list[Unit] | None:
-        """All units in one commit; None when the queue manager refuses and each has to be tried alone."""
+        """Commit all units in one commit; returns those to be tried again, or None if the queue manager refuses and
+        each has to be tried alone."""
         try:
             if carried is None and self._posted_units is not None:
                 carried = self._posted_units.carry(connection, batch)
@@ -297,7 +300,8 @@ class Worker:
         return []
 
     def _one_by_one(self, connection: Connection, batch: list[Unit]) -> list[Unit]:
-        """Each unit alone and synchronously. A finished unit leaves `batch`; what is left has to be tried again."""
+        """Commit each unit alone and synchronously. A finished unit leaves `batch`; returns what has to be tried
+        again."""
         if self._driver.can_status:
             connection.session.asynchronous_failures()  # those of the batch, not of a later unit
         while batch:
@@ -346,16 +350,17 @@ class Worker:
         return tokens
 
     def _check(self, carried: Carried) -> None:
-        """What the single calls before the commit would have raised."""
+        """Raise what the single calls before the commit would have raised."""
         self.calls += AROUND + sum(map(len, carried.ids))
         if carried.stage == calls.MARKER_GONE:
             raise Superseded(TAKEN_OVER)
         carried.check_puts(MARKERS)
 
     def _commit(self, commit: Callable[[], None]) -> bool | None:
-        """True: committed. None: refused, nothing of it happened. False: the connection broke and it was backed out.
+        """Commit. Returns True: committed; None: refused, and nothing of it happened; False: the connection broke and
+        the unit was backed out.
 
-        When the answer is lost, or says neither, the marker tells; until it can be read nothing else is done.
+        If the answer is lost, or says neither, the marker tells; until it can be read nothing else is done.
         """
         try:
             commit()
@@ -371,8 +376,8 @@ class Worker:
         return True
 
     def _resolve_refused(self, error: MQError) -> bool | None:
-        """MQCMIT has failed with a reason that does not say what became of the unit: it may be committed, or be open
-        still, so that what is put next would be committed with it."""
+        """Settle a unit after MQCMIT has failed with a reason that does not say what became of it: it may be committed,
+        or still be open, so that what is put next would be committed with it."""
         self._told(explain(error.reason, str(error)))
         try:
             self._ready().session.back()
@@ -408,7 +413,7 @@ class Worker:
     # The connection
 
     def _ready(self) -> Connection:
-        """The connection, made again as often as it takes. MQError when the settings are at fault."""
+        """Returns the connection, made again as often as it takes. Raises MQError if the settings are at fault."""
         attempt = 0
         while self._connection is None:
             try:
@@ -440,7 +445,7 @@ class Worker:
         self.connected = True
 
     def _lost(self, error: MQError) -> None:
-        self.connected = False  # whoever is told looks
+        self.connected = False  # whoever is told looks at this
         self._told(explain(error.reason, str(error)))
         self._drop_connection()
 
@@ -453,4 +458,4 @@ class Worker:
 
 
 class _Stopped(Exception):
-    """The gateway is stopping and MQ does not answer: the units under way cannot be finished."""
+    """The gateway is stopping and MQ does not answer: the units in progress cannot be finished."""

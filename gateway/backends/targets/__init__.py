@@ -1,1 +1,1 @@
-"""Queue managers beside that of the state, to which messages are put directly."""
+"""Queue managers other than that of the state, to which messages are put directly."""

@@ -1,8 +1,8 @@
-"""What keeps a gateway that has ended, or only stood still, from putting to a target after others have its sessions.
+"""Keeps a gateway that has ended, or only stood still, from putting to a target after others have its sessions.
 
-Every unit of work of a gateway takes its marker and puts another. Each of the others takes that marker when they hear
-that the gateway has ended, and leaves a note that it is gone. While a unit of work of the gateway is open neither can
-be seen: they wait. Afterwards it can commit nothing any more, and what it has committed can be seen.
+Every unit of work of a gateway takes its marker and puts another. When the others hear that the gateway has ended, each
+of them takes that marker and leaves a note that it is gone. While a unit of work of the gateway is open, neither can be
+seen, and they wait. After that the gateway can commit nothing any more, and what it has committed can be seen.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from gateway.backends.ibm.unit_of_work import find_marker, marker_key
 from gateway.ports.state_queues import MARKERS
 
 _WAIT_SECONDS, _LOOK_AGAIN = 5.0, 0.05
-"""How long neither marker nor note is waited for: a gateway that has never been connected to the target has none."""
+"""How long to wait if neither marker nor note is there, because a gateway that was never connected to the target has
+none, and how often to look."""
 
 
 def key_of(gateway: str) -> bytes:
-    """The key of its marker on targets."""
+    """Returns the key of a gateway's marker on targets."""
     return marker_key(0, gateway)
 
 
@@ -28,7 +29,7 @@ def _note_of(gateway: str) -> bytes:
 
 
 def take(connection: Connection, gateways: Iterable[str]) -> None:
-    """Return when none of these gateways can commit anything any more."""
+    """Take the markers of these gateways; returns once none of them can commit anything any more."""
     until = time.monotonic() + _WAIT_SECONDS
     for gateway in gateways:
         while not connection.remove(MARKERS, key_of(gateway)):

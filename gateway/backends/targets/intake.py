@@ -1,8 +1,8 @@
-"""A queue of a target that is consumed: a thread and a connection of its own, with one unit of work at a time.
+"""A consumed queue of a target: a thread and a connection of its own, with one unit of work at a time.
 
-Messages are got under syncpoint and handed to the reactor; the unit of work stays open until that says that they are
-dealt with. If the connection is lost before, the queue manager backs them out, and they come again. Which of them have
-been dealt with nevertheless is not known here (`broker.deliver.target_queues`).
+Messages are got under syncpoint and handed to the reactor; the unit of work stays open until the reactor says that they
+are dealt with. If the connection is lost before that, the queue manager backs them out, and they come again. Which of
+them have been dealt with nevertheless is not known here (`broker.deliver.target_queues`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from gateway.ports.targets import Origin, Taker
 from gateway.queue_manager.journal import failpoint
 
 MOST, MOST_BYTES = 200, 4 << 20
-"""Messages of one unit of work, and their data."""
+"""The most messages of one unit of work, and bytes of their data."""
 _WAIT_MILLISECONDS = 1000
-"""One wait; also the longest time that stopping takes."""
+"""The length of one wait; also the longest time that stopping takes."""
 _AGAIN_SECONDS = 10.0
-"""Until a queue is tried again that is missing, or must not be got from."""
+"""How long to wait before trying a queue again that is missing, or must not be got from."""
 _ASIDE_SECONDS = 1.0
-"""Until a message is put to its back-out queue again that has refused it."""
+"""How long to wait before putting a message again to a back-out queue that has refused it."""
 _STOP_SECONDS = 5.0
 _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 
 
 class _Order(NamedTuple):
-    """What the reactor wants of the thread; without a call: to end."""
+    """What the reactor wants from the thread; one without a call tells it to end."""
 
     call: Callable[[_Life], None] | None
 
@@ -61,26 +61,26 @@ class _Life:
         self.handle = connection.input(queue)
         self._match = match
         self.messages: list[Stored] = []
-        """Of the unit of work that is open."""
+        """The messages of the open unit of work."""
         self.handed_over = False
-        """The reactor has them, and will conclude the unit of work."""
+        """Whether the reactor has them, and will conclude the unit of work."""
         self.works = False
-        """The queue was got from."""
+        """Whether messages were got from the queue."""
         self._can_whole = True
         self._whole(mq.MQGMO_COMPLETE_MSG)
 
     def _whole(self, option: int) -> None:
-        """Messages in segments are got as one, where the queue manager can do that."""
+        """Have messages in segments got as one, if the queue manager can do that."""
         options = _GET | option
         self._waiting = get_options(options | mq.MQGMO_WAIT, self._match, _WAIT_MILLISECONDS)
         self._at_once = get_options(options | mq.MQGMO_NO_WAIT, self._match)
 
     def backout(self) -> Backout:
-        """BOTHRESH and BOQNAME; none where it is not a local queue."""
+        """Returns BOTHRESH and BOQNAME; none if it is not a local queue."""
         return backout_of(self.connection.session.inquire, self.queue)
 
     def fill(self) -> bool:
-        """Get what is there, waiting a moment for the first; whether there is something."""
+        """Get what is there, waiting a moment for the first message. Returns whether there is something."""
         size = 0
         while len(self.messages) < MOST and size < MOST_BYTES:
             try:
@@ -88,7 +88,7 @@ class _Life:
             except MQError as error:
                 if not self.messages or action_for(error.reason) is Action.RECONNECT:
                     raise
-                break  # it is met again when these are dealt with
+                break  # it is found again when these are dealt with
             if found is None:
                 break
             size += len(found.data)
@@ -122,7 +122,7 @@ class _Life:
         self.connection.put_run(puts, asynchronous=False)
 
     def end(self) -> None:
-        """What is got and not committed is backed out."""
+        """End the connection: what is got and not committed is backed out."""
         self.connection.session.leave()
 
 
@@ -143,7 +143,7 @@ class IbmIntake:
     # -- in the reactor's thread --
 
     def start(self) -> None:
-        """Begin to connect; a queue manager that is away is waited for."""
+        """Begin to connect; if the queue manager is away, wait for it."""
         self.thread.start()
 
     def get(self) -> None:
@@ -169,7 +169,7 @@ class IbmIntake:
         self._orders.put(_Order(None))
 
     def join(self) -> None:
-        """Wait for its end; a call that hangs in the client is left behind."""
+        """Wait for the thread to end; a call that hangs in the client is left behind."""
         self.thread.join(_STOP_SECONDS)
 
     def _tell(self, call: Callable[[], None]) -> None:
@@ -199,7 +199,7 @@ class IbmIntake:
                 self._closing.wait(_AGAIN_SECONDS)
 
     def _serve(self, life: _Life) -> None:
-        """Do what the reactor wants, until it is enough."""
+        """Do what the reactor wants, until told to end."""
         while not self._closing.is_set():
             order = self._orders.get()
             if order.call is not None:
@@ -237,7 +237,8 @@ class IbmIntake:
         self._get_some(life)
 
     def _put_aside(self, life: _Life, token: Token, queue: str) -> None:
-        """A back-out queue that refuses is tried again: the messages stay got, and nobody else gets them meanwhile."""
+        """Put a message to a back-out queue, again and again if that refuses it: the messages stay got, and nobody else
+        gets them meanwhile."""
         while not self._closing.is_set():
             try:
                 life.put_aside(token, queue)
@@ -258,7 +259,8 @@ class IbmIntake:
         self._tell(partial(self._taker.opened, life.backout()))
 
     def _lose(self, why: str, life: _Life | None) -> None:
-        """What had been got is concluded by the reactor first: only then is it known what has become of it."""
+        """The connection is lost. The reactor first concludes what had been got: only then is it known what has become
+        of it."""
         self._tell(partial(self._taker.lost, why))
         if life is None:
             return

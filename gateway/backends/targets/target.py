@@ -1,6 +1,6 @@
-"""A target over IBM MQ: one connection, with units that are given up when the queue manager is lost or silent.
+"""A target over IBM MQ: one connection, with units that are given up if the queue manager is lost or silent.
 
-The worker goes on with a unit that was given up: it finds out what its commit has done, or makes its calls again when
+The worker continues with a unit that was given up: it finds out what its commit has done, or makes its calls again when
 the queue manager is back. Until that is known the target counts as away.
 
 Where several gateways share their state, the worker's marker is a fence (`fences`).
@@ -30,13 +30,13 @@ from gateway.ports.targets import Origin, Taker
 from gateway.queue_manager.journal import failpoint
 
 ANSWER_SECONDS = 5.0
-"""A unit that has no outcome after so long is given up: others are not to wait for it."""
+"""A unit that has no outcome after this many seconds is given up, so that others need not wait for it."""
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
 
 class IbmTarget:
-    """Implements `ports.targets.Target`. Made, `start`ed, `close`d."""
+    """Implements `ports.targets.Target`. It is made, `start`ed, and `close`d."""
 
     def __init__(
         self,
@@ -50,8 +50,9 @@ class IbmTarget:
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:
-        """`markers`: the key of those that are shown when it is connected. `instance`: this gateway's name among those
-        that share its state. `told` gets a line for the operator at each loss and return, in the reactor's thread."""
+        """`markers`: the key of the markers that are handed over when it is connected. `instance`: this gateway's name
+        among those that share its state. `told` gets a line for the operator at each loss and return, in the reactor's
+        thread."""
         self.name = settings.name
         self.away = "it is being connected"
         self._settings, self._scheduler, self._driver = settings, scheduler, driver
@@ -70,7 +71,7 @@ class IbmTarget:
         self._ended: set[str] = set()
         """Gateways that are still to be fenced off."""
         self._fenced: set[str] = set()
-        """Those that have been."""
+        """Gateways that have been fenced off."""
         marker = Marker(fences.key_of(instance or os.urandom(12).hex()), fence=bool(instance))
         self._worker = Worker(
             driver, settings, marker, self._new_id,
@@ -81,7 +82,7 @@ class IbmTarget:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Begin to connect; a queue manager that is away is waited for."""
+        """Begin to connect; if the queue manager is away, wait for it."""
         self._worker.start()
         self._connect()
 
@@ -103,8 +104,8 @@ class IbmTarget:
     def fence_off(self, gateways: Iterable[str]) -> None:
         """See `ports.targets.Target`."""
         self._ended |= {*gateways} - self._fenced
-        if self._ended and not self.away:  # else it looks when it is back
-            self.away = "what a gateway has left there that has ended is being looked at"
+        if self._ended and not self.away:  # otherwise it looks when it is back
+            self.away = "what an ended gateway has left there is being looked at"
             self._begin_to_look()
 
     def submit(self, unit: Unit, done: Done, settled: Done) -> None:
@@ -125,7 +126,7 @@ class IbmTarget:
     # -- in the reactor's thread, called by the worker's --
 
     def _connect(self) -> None:
-        """An empty unit: it is finished when there is a connection."""
+        """Submit an empty unit, which is finished when there is a connection."""
         self._worker.submit(Unit())
 
     def _finished(self, unit: Unit, outcome: Outcome) -> None:
@@ -159,7 +160,8 @@ class IbmTarget:
             self._give_up(f"it has not answered for {ANSWER_SECONDS:.0f} seconds")
 
     def _give_up(self, why: str) -> None:
-        """Nobody waits for it any more. A unit that is under way is what connects again; else an empty one is."""
+        """Nobody waits for the unit any more. A unit in progress makes the worker connect again; otherwise an empty one
+        does."""
         was_away, self.away = self.away, why
         unit, self._running = self._running, None
         if unit is not None:
@@ -175,9 +177,9 @@ class IbmTarget:
             self._connect()
 
     def _over(self, text: str) -> None:
-        """A defect has stopped its thread, or another gateway has taken over."""
+        """A defect has stopped the worker's thread, or another gateway has taken over."""
         self._give_up(text)
-        self.away = f"{text}; it takes nothing until the gateway is started again"
+        self.away = f"{text}; it takes nothing until the gateway is restarted"
 
     # -- what lies there --
 
@@ -186,7 +188,7 @@ class IbmTarget:
         threading.Thread(target=look, name="mq-target", daemon=True).start()
 
     def _look(self, ended: frozenset[str]) -> None:
-        """In a thread of its own: what other processes have left, when these can add nothing to it any more."""
+        """In a thread of its own: look at what other processes have left, once these can add nothing more to it."""
         reader = Reader(self._driver, self._settings, self._new_id)
         try:
             self._take_markers_of(ended)
