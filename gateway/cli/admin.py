@@ -18,7 +18,7 @@ ROLE = click.Choice(list(ROLES))
 
 @click.group(cls=Words)
 def admin() -> None:
-    """Users of the admin port, their roles and tokens. A gateway has to run; its own token is used."""
+    """Users of the admin port, their roles and tokens. Needs a running gateway, whose own token is used."""
 
 
 @admin.group()
@@ -34,7 +34,7 @@ def token() -> None:
 @user.command("list")
 @common
 def list_(config: str | None, data: str | None, as_json: bool) -> None:
-    """Users with their roles and tokens."""
+    """List users with their roles and tokens."""
     found = running_gateway(config, data).get("/users")
     if as_json:
         show_json(found)
@@ -51,10 +51,10 @@ def list_(config: str | None, data: str | None, as_json: bool) -> None:
 @user.command()
 @click.argument("name")
 @click.option("--role", type=ROLE, default="viewer", show_default=True, help="What the user may do.")
-@click.option("--tokens-only", is_flag=True, help="No password: the user acts by tokens, as programs do.")
+@click.option("--tokens-only", is_flag=True, help="No password: the user signs in with tokens only, as programs do.")
 @common
 def add(name: str, role: str, tokens_only: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Add user NAME. Asks for the password, or reads standard input."""
+    """Add user NAME. Asks for the password, or reads it from standard input."""
     there = running_gateway(config, data)
     body = {"name": name, "role": role} | ({} if tokens_only else {"password": _password()})
     _said(there.post("/users", body), as_json, f"{name} is {role}")
@@ -62,13 +62,13 @@ def add(name: str, role: str, tokens_only: bool, config: str | None, data: str |
 
 @user.command()
 @click.argument("name")
-@click.option("--role", type=ROLE, help="Another role.")
-@click.option("--password", is_flag=True, help="Another password: asks for it, or reads standard input.")
+@click.option("--role", type=ROLE, help="The new role.")
+@click.option("--password", is_flag=True, help="Set a new password: asks for it, or reads it from standard input.")
 @common
 def change(name: str, role: str | None, password: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Change role or password of NAME, who is signed out by it."""
+    """Change role or password of NAME, which signs NAME out."""
     if role is None and not password:
-        raise click.UsageError("say what is to change: --role, --password")
+        raise click.UsageError("say what to change: --role or --password")
     there = running_gateway(config, data)
     body: dict[str, Any] = {} if role is None else {"role": role}
     if password:
@@ -80,7 +80,7 @@ def change(name: str, role: str | None, password: bool, config: str | None, data
 @click.argument("name")
 @common
 def disable(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """NAME is signed out, and neither password nor tokens count until `enable`."""
+    """Sign NAME out, and accept neither password nor tokens until `enable`."""
     _said(
         running_gateway(config, data).put(f"/users/{segment(name)}", {"disabled": True}), as_json, f"{name} is disabled"
     )
@@ -90,7 +90,7 @@ def disable(name: str, config: str | None, data: str | None, as_json: bool) -> N
 @click.argument("name")
 @common
 def enable(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """NAME may come again."""
+    """Let NAME sign in again."""
     _said(
         running_gateway(config, data).put(f"/users/{segment(name)}", {"disabled": False}), as_json, f"{name} is enabled"
     )
@@ -100,23 +100,23 @@ def enable(name: str, config: str | None, data: str | None, as_json: bool) -> No
 @click.argument("name")
 @common
 def remove(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Remove NAME with all tokens."""
+    """Remove NAME and all its tokens."""
     running_gateway(config, data).delete(f"/users/{segment(name)}")
     _said({"removed": name}, as_json, f"{name} is removed")
 
 
 @token.command("add")
 @click.argument("name")
-@click.option("--scope", type=ROLE, default="viewer", show_default=True, help="The most it may do.")
+@click.option("--scope", type=ROLE, default="viewer", show_default=True, help="The most that the token may do.")
 @click.option(
-    "--days", type=click.FloatRange(0, 366, min_open=True), default=90, show_default=True, help="Until it ends."
+    "--days", type=click.FloatRange(0, 366, min_open=True), default=90, show_default=True, help="Days until it expires."
 )
-@click.option("--note", default="", help="What it is for.")
+@click.option("--note", default="", help="What the token is for.")
 @common
 def add_token(
     name: str, scope: str, days: float, note: str, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """Make a token of user NAME and write it: it cannot be seen again."""
+    """Make a token for user NAME and print it: it cannot be shown again."""
     body = {"scope": scope, "days": days, "note": note}
     made = running_gateway(config, data).post(f"/users/{segment(name)}/tokens", body)
     _said(made, as_json, made["token"])
@@ -127,9 +127,9 @@ def add_token(
 @click.argument("identifier")
 @common
 def remove_token(name: str, identifier: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """End the token IDENTIFIER of user NAME."""
+    """Revoke the token IDENTIFIER of user NAME."""
     running_gateway(config, data).delete(f"/users/{segment(name)}/tokens/{segment(identifier)}")
-    _said({"removed": identifier}, as_json, f"{identifier} is worth nothing any more")
+    _said({"removed": identifier}, as_json, f"{identifier} is revoked")
 
 
 def _password() -> str:

@@ -1,4 +1,4 @@
-"""`mqgate audit`: what people have done at the admin port of a running gateway."""
+"""`mqgate audit`: what people have done through the admin port of a running gateway."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gateway.cli.tables import show_table
 )
 @click.command()
 @click.option("--user", "users", default="*", show_default=True, help="Users (`*` and `?`).")
-@click.option("--action", "actions", default="*", show_default=True, help="Actions, as `*/dlq/*`.")
-@click.option("--refused", is_flag=True, help="Only what did not succeed.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many, the last ones.")
+@click.option("--action", "actions", default="*", show_default=True, help="Actions, such as `*/dlq/*`.")
+@click.option("--refused", is_flag=True, help="Only acts that did not succeed.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many of the latest acts.")
 @common
 def audit(
     users: str, actions: str, refused: bool, limit: int, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """Who has done what, when, from where, and with which result; the last act at the end."""
+    """Show who did what, when, from where and with which result; the latest act comes last."""
     there = running_gateway(config, data)
     found: deque[dict[str, Any]] = deque(maxlen=limit)
     after: str | None = None

@@ -1,4 +1,5 @@
-"""`mqgate backup` and `mqgate restore`: the journal of a gateway, with its queues and sessions, copied and put back."""
+"""`mqgate backup` and `mqgate restore`: copy the journal of a gateway, with its queues and sessions, and put it
+back."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from gateway.queue_manager.journal import diagnosis, snapshot
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options
 def backup(directory: Path, config: str | None, data: str | None, as_json: bool) -> None:
-    """Copy queues, sessions and everything else of the journal to DIR, as they are at one moment.
+    """Copy queues, sessions and everything else in the journal to DIR, as they are at one moment.
 
-    The gateway may run. DIR appears when the copy is complete, and may be on another disk.
+    The gateway may be running. DIR appears when the copy is complete, and may be on another disk.
     """
     journal = data_directory(read_settings(config, data))
     with refusals(), progress_of("copying") as progress:
@@ -42,12 +43,12 @@ def backup(directory: Path, config: str | None, data: str | None, as_json: bool)
 )
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--replace", is_flag=True, help="Move the journal that is there aside.")
+@click.option("--replace", is_flag=True, help="Move an existing journal aside.")
 @options
 def restore(directory: Path, replace: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """Make the backup in DIR the journal of a stopped gateway. The whole backup is checked before anything is changed.
 
-    Messages that were taken since come again, and what came since is not there: see the guide on backups.
+    Messages taken since the backup come back, and messages that came since are missing: see the guide on backups.
     """
     journal = data_directory(read_settings(config, data))
     with refusals(), owner_kept(journal):
@@ -61,4 +62,4 @@ def restore(directory: Path, replace: bool, config: str | None, data: str | None
         return
     click.echo(f"{journal}: {counted(verdict.messages, 'message')} as of {taken} UTC (release {made.version})")
     if aside is not None:
-        click.echo(f"what was there is in {aside}: remove it when it is not needed")
+        click.echo(f"the previous journal is in {aside}: remove it when it is no longer needed")

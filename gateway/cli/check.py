@@ -1,4 +1,4 @@
-"""`mqgate check`: settings and mappings, every error at once, and the tests beside the rules."""
+"""`mqgate check`: settings and mappings, with all errors at once, and the tests beside the rules."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check(
     queues: bool,
     as_json: bool,
 ) -> None:
-    """Validate settings and mapping FILES, look at every file that settings name, and run the mappings' own tests. Exit
-    code 1 when something is wrong, or when nothing lets the user of --ask in."""
+    """Validate settings and mapping FILES, check every file that the settings name, and run the mappings' own tests.
+    Exit code 1 if something is wrong, or if nothing lets the user of --ask in."""
     files = files if config is None else (config, *files)
     if not files:
         raise click.UsageError("name a file of settings or of mappings: `mqgate check mqgate.yaml`")
@@ -71,7 +71,7 @@ def check(
 
 
 class _Found:
-    """What is found in all files."""
+    """What was found in all files."""
 
     def __init__(self, queues: bool, user: str | None, password: bytes) -> None:
         self._queues = queues
@@ -80,18 +80,18 @@ class _Found:
         self.findings: list[Finding] = []
         self.warnings: list[Finding] = []
         self.mappings: list[str] = []
-        """Files of rules: those given, and those that settings name."""
+        """Files of rules: those given, and those that the settings name."""
         self._settings: list[Settings] = []
         self.logins: list[tuple[str, str, bool]] = []
         self.tests = 0
 
     @property
     def refused(self) -> bool:
-        """Whether no method lets the user in that was asked for."""
+        """Whether no method lets in the user of --ask."""
         return self.user is not None and not any(lets_in for _, _, lets_in in self.logins)
 
     def of_settings(self, name: str) -> None:
-        """What is wrong with a file of settings and what it names, and which methods let the user in."""
+        """Check a file of settings and what it names, and find which methods let the user in."""
         settings, wrong = examine_settings(name, os.environ, {})
         if settings is None:
             self.findings += wrong
@@ -116,7 +116,7 @@ class _Found:
         self.findings += wrong
 
     def of_mappings(self) -> None:
-        """What is wrong with the rules, and what of them is probably not meant."""
+        """Check the rules, and warn of what in them is probably not meant."""
         from gateway.app.listener_names import unmet_rules
         from gateway.app.queue_managers.target_names import doubtful_targets, unknown_targets
 
@@ -170,7 +170,7 @@ def _show_logins(logins: list[tuple[str, str, bool]]) -> None:
     for method, says, let in logins:
         click.secho(f"{method}: {says}", fg="green" if let else None)
     if not logins:
-        click.echo("no method knows users: `security` has none")
+        click.echo("no authentication method is configured in `security`")
 
 
 def _password(user: str | None, file: IO[bytes] | None) -> bytes:
@@ -191,13 +191,14 @@ def _ask(settings: Settings, user: str, password: bytes) -> list[tuple[str, str,
 
 
 def is_mapping(name: str) -> bool:
-    """Mapping files say `to_mq`, `to_mqtt`, `tests` or `unmatched` at the top; settings never do."""
+    """Whether a file is a mapping: mapping files have `to_mq`, `to_mqtt`, `tests` or `unmatched` at the top level;
+    settings never do."""
     lines = _lines(name)
     return lines is None or any(line.startswith(_OF_MAPPINGS) for line in lines)
 
 
 def _jobs(files: tuple[str, ...]) -> list[Finding]:
-    """Jobs of the pipeline, which another command checks."""
+    """Returns a finding for each job of the pipeline, which another command checks."""
     return [Finding(name, 1, 1, "a job of the pipeline", f"mqgate pipeline check {name}")
             for name in filter(_is_job, files)]  # fmt: skip
 
@@ -210,7 +211,7 @@ _OF_MAPPINGS = ("to_mq", "to_mqtt", "tests:", "unmatched:", "version:")
 
 
 def _lines(name: str) -> list[str] | None:
-    """None: it cannot be read, or is no text."""
+    """Returns the lines of a file; None if it cannot be read, or is not text."""
     try:
         return Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -27,7 +27,7 @@ def client() -> None:
 @click.option("--state", type=click.Choice(["connected", "disconnected", "held_back"]))
 @common
 def list_(search: str, state: str | None, config: str | None, data: str | None, as_json: bool) -> None:
-    """Devices. SEARCH: part of a client identifier."""
+    """List devices. SEARCH: part of a client identifier."""
     with reach(config, data) as there:
         items = everything(there, "/clients", search=search or None, state=state)
     if as_json:
@@ -51,11 +51,11 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 @client.command()
 @click.argument("client_id")
 @click.option(
-    "--history", is_flag=True, help="What has happened to it: connects, refusals, what was lost; and why it waits."
+    "--history", is_flag=True, help="What has happened to it: connections, refusals, losses; and why it waits."
 )
 @common
 def show(client_id: str, history: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """One device: subscriptions, in-doubt messages, will, and why it is held back."""
+    """Show one device: subscriptions, in-doubt messages, will, and why it is held back."""
     with reach(config, data) as there:
         path = f"/clients/{segment(client_id)}"
         if not history:
@@ -64,7 +64,7 @@ def show(client_id: str, history: bool, config: str | None, data: str | None, as
         events = there.get(f"{path}/history")["items"]
         try:
             now = there.get(path)
-        except Refused:  # it never got in, or its session has ended
+        except Refused:  # it never connected, or its session has ended
             now = None
     if as_json:
         show_json({"client": now, "history": events})
@@ -86,7 +86,7 @@ def _clock(seconds: float) -> str:
 
 
 def _present(client_id: str, now: dict[str, Any] | None) -> str:
-    """How it is with the device at this moment."""
+    """Returns the state of the device at this moment."""
     if now is None:
         return f"{client_id} has no session"
     state = f"connected from {now['peer']}" if now["connected"] else "away"
@@ -99,7 +99,7 @@ def _present(client_id: str, now: dict[str, Any] | None) -> str:
 @click.argument("client_id")
 @common
 def kick(client_id: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Disconnect; the session stays."""
+    """Disconnect a device; its session stays."""
     del as_json
     with reach(config, data) as there:
         there.delete(f"/clients/{segment(client_id)}/connection")
@@ -111,10 +111,10 @@ def kick(client_id: str, config: str | None, data: str | None, as_json: bool) ->
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def purge(client_id: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Disconnect and discard the session: subscriptions, queued messages, will."""
+    """Disconnect a device and discard its session: subscriptions, queued messages, will."""
     del as_json
     if not yes:
-        confirm(f"Forget everything of {client_id}", config, data)
+        confirm(f"Forget everything about {client_id}", config, data)
     with reach(config, data) as there:
         there.delete(f"/clients/{segment(client_id)}")
     click.echo(f"{client_id} is forgotten")
@@ -123,21 +123,22 @@ def purge(client_id: str, yes: bool, config: str | None, data: str | None, as_js
 @client.command()
 @click.option(
     "--rate", type=click.IntRange(1, 10_000), default=10, show_default=True,
-    help="Connections that each gateway hands back in a second.",
+    help="Connections that each gateway hands back per second.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what each gateway would hand back, and change nothing.")
-@click.option("--stop", is_flag=True, help="Hand nothing back any more.")
+@click.option("--stop", is_flag=True, help="Stop handing back connections.")
 @common
 def rebalance(rate: int, dry_run: bool, stop: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Even out connections over the gateways of one queue manager, after an update or when one was added.
+    """Distribute connections evenly over the gateways of one queue manager, after an update or when a gateway was
+    added.
 
-    Each gateway that has more than its share disconnects devices, a few at a time, which come back through the load
-    balancer. Only those whose sessions go along are asked, each at most once.
+    Each gateway that has more than its share disconnects devices, a few at a time, and these come back through the load
+    balancer. Only devices whose sessions move with them are disconnected, each at most once.
     """
     there = running_gateway(config, data)
     if stop:
         there.delete("/gateways/rebalance")
-        click.echo("nothing is handed back any more")
+        click.echo("no more connections are handed back")
         return
     answer = there.post("/gateways/rebalance", {"rate": rate, "dry_run": dry_run})
     if as_json:
@@ -157,5 +158,5 @@ def _outcome(answer: dict[str, Any], *, dry_run: bool) -> str:
     if not any(one["hands_back"] for one in answer["items"]):
         return f"nothing to do: no gateway has more than {answer['keep']}"
     if dry_run:
-        return f"it would take {answer['seconds']:g} s or more at {answer['rate']} a second; nothing was changed"
-    return f"begun, for {answer['seconds']:g} s or more; look with mqgate gateway list, end it with --stop"
+        return f"it would take at least {answer['seconds']:g} s at {answer['rate']} per second; nothing was changed"
+    return f"begun; takes at least {answer['seconds']:g} s; watch it with mqgate gateway list, end it with --stop"

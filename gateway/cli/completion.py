@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the completion script of SHELL, for its start-up file: eval "$(mqgate completion bash)"."""
+    """Print the completion script for SHELL; in its start-up file write: eval "$(mqgate completion bash)"."""
     from gateway.cli.main import main
 
     made = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""The options of commands that connect as a device does, and the connection that is made of them."""
+"""The options of commands that connect as a device does, and the connection that is made from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = click.Path(exists=True, dir_okay=False)
 
 
 class Where(NamedTuple):
-    """Where a device connects, and as whom: the values of the options."""
+    """Where a device connects, and as which user: the values of the options."""
 
     host: str
     port: int
@@ -37,18 +37,18 @@ class Where(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether it is without TLS."""
+        """Whether the connection is without TLS."""
         return not (self.tls or self.ca_file or self.certificate)
 
     @property
     def password(self) -> bytes | None:
-        """The first line of its file."""
+        """The password: the first line of its file."""
         if not self.password_file:
             return None
         return Path(self.password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
 
     def opened(self, kind: str, timeout: float) -> Device:
-        """A device whose socket is open, and that has not sent CONNECT yet."""
+        """Returns a device whose socket is open and that has not sent CONNECT yet."""
         context = None if self.plain else self._context()
         client_id = f"{kind}-{secrets.token_hex(4)}" if self.client_id is None else self.client_id
         return Device(
@@ -58,15 +58,16 @@ class Where(NamedTuple):
 
     @contextmanager
     def before_the_answer(self) -> Iterator[None]:
-        """Until CONNACK. Who speaks plainly to TLS, and who shows no certificate where one is wanted, has the
-        connection closed instead; what a gateway says before it closes is lost where its closing comes as a reset."""
+        """Explain failures until CONNACK. A client that speaks plainly to a TLS listener, or shows no certificate where
+        one is required, has its connection closed instead; what a gateway says before it closes is lost if the close
+        arrives as a reset."""
         try:
             yield
         except (ProtocolError, ConnectionError) as error:
             if self.certificate:
                 raise
             wanted = (
-                "TLS wants --ca-file, or --tls" if self.plain else "client certificates wants --certificate and --key"
+                "TLS needs --ca-file or --tls" if self.plain else "client certificates needs --certificate and --key"
             )
             raise ProtocolError(f"{error} instead of an answer; a listener with {wanted}") from error
 
@@ -86,10 +87,10 @@ class Where(NamedTuple):
 
 
 class Connecting(click.Command):
-    """A command that connects. `-h` with a word behind it is the host, as for the clients of mosquitto."""
+    """A command that connects. `-h` followed by a word is the host, as for the clients of mosquitto."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words behind the command."""
+        """Returns the words behind the command."""
         hosts = (
             "--host" if one == "-h" and following and not following.startswith("-") else one
             for one, following in pairwise([*args, ""])
@@ -98,16 +99,16 @@ class Connecting(click.Command):
 
 
 def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where, and as whom."""
+    """Add the options that say where to connect, and as which user."""
     for option in reversed((
         click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
         click.option("-p", "--port", type=PORT, default=1883, show_default=True, help="MQTT port."),
-        click.option("-i", "--client-id", help="Client identifier; made up unless given."),
+        click.option("-i", "--client-id", help="Client identifier; generated unless given."),
         version_option,
         click.option("-u", "--user", help="User name."),
         click.option("--password-file", type=FILE, help="File whose first line is the password."),
         click.option("--tls", is_flag=True, help="Use TLS, with the system's authorities unless --ca-file is given."),
-        click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
+        click.option("--ca-file", type=FILE, help="Use TLS; authority (PEM) of the gateway's certificate."),
         click.option("--server-name", help="Name in the gateway's certificate, if it is not --host."),
         click.option("--certificate", type=FILE, help="Client certificate, with its key unless --key is given."),
         click.option("--key", type=FILE, help="Key of the client certificate."),
@@ -117,15 +118,15 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _NO_TLS = {"UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "HTTP_REQUEST"}
-"""What OpenSSL says where the other side does not begin TLS at all."""
+"""What OpenSSL reports when the other side does not begin TLS at all."""
 
 
 def untrusted(where: str, error: ssl.SSLError) -> str:
-    """Why there is no TLS with the other side."""
+    """Returns why there is no TLS with the other side."""
     if error.reason in _NO_TLS:
-        return f"{where} does not speak TLS, it seems: a plain listener wants no --ca-file ({error})"
+        return f"{where} does not seem to speak TLS: leave out --ca-file for a plain listener ({error})"
     if error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
-        return f"{where} wants a client certificate: --certificate and --key ({error})"
-    if isinstance(error, ssl.SSLEOFError):  # what it has said before it closed is lost then
-        return f"{where} ended the connection; it may want a client certificate: --certificate and --key ({error})"
+        return f"{where} requires a client certificate: --certificate and --key ({error})"
+    if isinstance(error, ssl.SSLEOFError):  # what it said before it closed is lost then
+        return f"{where} ended the connection; it may require a client certificate: --certificate and --key ({error})"
     return f"{where} and this side do not trust each other: {error}"

@@ -1,4 +1,4 @@
-"""`mqgate demo`: simulated devices against a gateway, with a live summary; ends by itself."""
+"""`mqgate demo`: simulated devices on a gateway, with a live summary; it ends by itself."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Tally:
 @click.command()
 @click.option("--devices", default=20, show_default=True, type=click.IntRange(1, 500), help="Simulated devices.")
 @click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Duration in seconds.")
-@click.option("--port", type=PORT, help="Use the gateway that listens there, instead of starting one.")
+@click.option("--port", type=PORT, help="Use the gateway that listens on this port, instead of starting one.")
 @click.option("--admin-port", type=PORT, default=9160, show_default=True, help="Its admin port, with --port.")
 @click.option("--stay", is_flag=True, help="Keep the gateway with its queues until Ctrl-C, for a look at its page.")
 def demo(devices: int, seconds: float, port: int | None, admin_port: int, stay: bool) -> None:
-    """Simulated devices and a live summary of messages, queues and latencies."""
+    """Run simulated devices with a live summary of messages, queues and latencies."""
     console = Console()
     if port is not None:
         show(console, port, admin_port, devices, seconds)
@@ -58,14 +58,14 @@ def demo(devices: int, seconds: float, port: int | None, admin_port: int, stay: 
         console.print(f"Its page: http://127.0.0.1:{admin}/admin/   token: {token}", soft_wrap=True)
         show(console, mqtt, admin, devices, seconds)
         if stay:
-            console.print(f"It stays until Ctrl-C. mqgate queue list --data {directory}", soft_wrap=True)
+            console.print(f"It keeps running until Ctrl-C. mqgate queue list --data {directory}", soft_wrap=True)
             with contextlib.suppress(KeyboardInterrupt):
                 threading.Event().wait()
 
 
 @contextmanager
 def gateway_at(directory: str) -> Iterator[tuple[int, int]]:
-    """A gateway of its own, on free ports, for as long as the demonstration takes."""
+    """Run a gateway on free ports for as long as the demonstration takes; yields the ports."""
     command = [sys.executable, "-m", "gateway", "run", "--port", "0", "--admin-port", "0", "--data", directory]
     with Path(directory, "log").open("w+") as log:
         process = subprocess.Popen(command, stderr=log, stdout=log)  # noqa: S603 -- our own program
@@ -77,7 +77,7 @@ def gateway_at(directory: str) -> Iterator[tuple[int, int]]:
 
 
 def wait_for_ports(process: subprocess.Popen[bytes], log: Path) -> tuple[int, int]:
-    """The ports the gateway says it listens on."""
+    """Returns the ports on which the gateway says it listens."""
     for _ in range(600):
         text = log.read_text()
         mqtt = re.search(r"MQTT on [^\"]*?:(\d+)", text)
@@ -91,7 +91,7 @@ def wait_for_ports(process: subprocess.Popen[bytes], log: Path) -> tuple[int, in
 
 
 def show(console: Console, port: int, admin_port: int, devices: int, seconds: float) -> None:
-    """Run the devices, redraw the summary, end with it."""
+    """Run the devices, keep the summary up to date, and end with it."""
     tally, until = Tally(), time.monotonic() + seconds
     threads = [
         threading.Thread(target=run_device, args=(port, number, until, tally), daemon=True) for number in range(devices)
@@ -111,7 +111,7 @@ def show(console: Console, port: int, admin_port: int, devices: int, seconds: fl
 
 
 def run_device(port: int, number: int, until: float, tally: Tally) -> None:
-    """One device: a line of a plant that reports its temperature, at QoS 0, 1 and 2 in turn."""
+    """Run one device: a line of a plant that reports its temperature, at QoS 0, 1 and 2 in turn."""
     site = SITES[number % len(SITES)]
     topic = f"plant/{site}/line/{number}/temperature"
     try:
@@ -135,7 +135,7 @@ def run_device(port: int, number: int, until: float, tally: Tally) -> None:
 
 
 def summary(tally: Tally, admin_port: int, left: float) -> Table:
-    """The summary as a table."""
+    """Returns the summary as a table."""
     recent = sorted(tally.latencies[-2000:])
     table = Table(title=f"simulated devices, {left:.0f} s left" if left else "simulated devices: done")
     table.add_column("what")
@@ -151,12 +151,12 @@ def summary(tally: Tally, admin_port: int, left: float) -> Table:
 
 
 def depths(admin_port: int) -> list[tuple[str, int]]:
-    """Queue depths as the gateway's own metrics say them."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # none is between this machine and itself
+    """Returns queue depths from the gateway's own metrics."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy is between this machine and itself
     try:
         with opener.open(f"http://127.0.0.1:{admin_port}/metrics", timeout=2) as answer:
             text = answer.read().decode()
-    except (OSError, http.client.HTTPException):  # none, or one with TLS
+    except (OSError, http.client.HTTPException):  # no admin port, or one with TLS
         return []
     found = re.findall(r'^mqgate_queue_depth\{queue="([^"]+)"\} (\S+)', text, re.MULTILINE)
     return [(name, int(float(value))) for name, value in found]

@@ -1,4 +1,4 @@
-"""A file that belongs to somebody else, in one line."""
+"""Reports in one line that a file belongs to somebody else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 
 
 def denied(error: PermissionError) -> str:
-    """The file or directory that may not be used, and what to do."""
-    what = "run this as the user whose it is, or with `sudo`, or name another one"
+    """Returns which file or directory may not be used, and what to do."""
+    what = "run this as its owner or with `sudo`, or name another one"
     return f"{error.filename}: permission denied: {what}"
 
 
@@ -21,7 +21,7 @@ NO_MORE_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBA
 
 
 def failed(error: OSError) -> str:
-    """What the system has refused, and of which file; without one it was the output."""
+    """Returns what the system has refused, and for which file; without a file it was the output."""
     if isinstance(error, PermissionError) and error.filename is not None:
         return denied(error)
     if isinstance(error, UnsupportedOperation):
@@ -32,11 +32,11 @@ def failed(error: OSError) -> str:
 
 
 class DataDirectory(click.Path):
-    """A directory that need not be there. PermissionError where it is and may not be looked into: click would take
-    that for wrong use, and what looks for files there for a directory without any."""
+    """A directory that need not exist. Raises PermissionError if it exists and may not be read: click would report
+    wrong use, and a search for files there would find a directory without any."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Its name."""
+        """Returns the directory's name."""
         found = os.fsdecode(super().convert(value, param, ctx))
         if Path(found).is_dir() and not os.access(found, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), found)
@@ -44,4 +44,4 @@ class DataDirectory(click.Path):
 
 
 DATA_DIRECTORY = DataDirectory(file_okay=False, readable=False)
-"""Of the option `--data`."""
+"""The type of the option `--data`."""

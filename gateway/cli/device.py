@@ -1,4 +1,4 @@
-"""`mqgate pub` and `mqgate sub`: a device for the hand, where no other MQTT client is installed."""
+"""`mqgate pub` and `mqgate sub`: a device to use by hand, where no other MQTT client is installed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gateway.mqtt.topics import filter_error, name_error
 from gateway.net.device import Device
 
 ANSWER = 10.0
-"""Seconds in which a gateway has to answer."""
+"""Seconds within which a gateway has to answer."""
 
 
 @contextmanager
 def device(where: Where, timeout: float) -> Iterator[Device]:
-    """A connected device; what goes wrong ends the command with a sentence."""
+    """Yields a connected device. What goes wrong ends the command with a sentence."""
     at, password = f"{where.host}:{where.port}", where.password
     try:
         with where.opened("mqgate", timeout) as made:
@@ -59,14 +59,14 @@ def device(where: Where, timeout: float) -> Iterator[Device]:
 @click.option("-t", "--topic", help="Instead of TOPIC.")
 @click.option("-m", "--message", help="Instead of PAYLOAD.")
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
-@click.option("-r", "--retain", is_flag=True, help="Have it retained.")
+@click.option("-r", "--retain", is_flag=True, help="Publish it as a retained message.")
 @click.option("--timeout", type=SECONDS, default=ANSWER, show_default=True, help="Seconds to wait for each answer.")
 @connecting
 def pub(
     words: tuple[str, ...], topic: str | None, message: str | None, qos: int, retain: bool, timeout: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
+    """Publish PAYLOAD, or what is on standard input, to TOPIC and wait for the acknowledgement."""
     topic, payload = _named(words, topic, message)
     if wrong := name_error(topic):
         raise click.UsageError(wrong)
@@ -78,7 +78,7 @@ def pub(
 
 
 def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tuple[str, str | None]:
-    """Topic and payload, as words or as options."""
+    """Returns topic and payload, given as words or as options."""
     left = list(words)
     topic = topic if topic is not None else left.pop(0) if left else None
     if topic is None:
@@ -86,7 +86,7 @@ def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tu
     if left and message is None:
         message = left.pop(0)
     if left:
-        raise click.UsageError(f"{left[0]!r} is one word too many: put a payload with spaces into quotes")
+        raise click.UsageError(f"{left[0]!r} is one word too many: put a payload with spaces in quotes")
     return topic, message
 
 
@@ -97,23 +97,22 @@ def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tu
 @click.command(cls=Connecting)
 @click.argument("words", metavar="FILTER...", nargs=-1)
 @click.option(
-    "-t", "--topic", "more", multiple=True, metavar="FILTER", help="Instead of FILTER; may stand several times."
+    "-t", "--topic", "more", multiple=True, metavar="FILTER", help="Instead of FILTER; may be given several times."
 )
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
-@click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="End after so many messages; 0: never.")
-@click.option("--raw", is_flag=True, help="Write the bytes as they are on a terminal too.")
+@click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="End after this many messages; 0: never.")
+@click.option("--raw", is_flag=True, help="Write the bytes unchanged even to a terminal.")
 @click.option(
-    "--timeout", type=SECONDS, default=86_400.0, help="End when nothing has come for so many seconds: exit code 1."
+    "--timeout", type=SECONDS, default=86_400.0, help="End with exit code 1 if nothing arrives for this many seconds."
 )
 @connecting
 def sub(
     words: tuple[str, ...], more: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Subscribe, and write what comes as lines: topic, a tab, payload.
+    """Subscribe, and write each message that arrives as a line: topic, a tab, payload.
 
-    On a terminal characters that it would obey instead of showing them are written as escapes; into a file or a pipe
-    the bytes go as they are.
+    On a terminal, control characters are written as escapes; into a file or a pipe the bytes go unchanged.
     """
     topics = (*words, *more)
     if not topics:
@@ -131,7 +130,7 @@ def sub(
 def _received(
     topics: tuple[str, ...], qos: int, number: int, timeout: float, where: Where
 ) -> Iterator[tuple[str, bytes]]:
-    """So many messages, one at a time."""
+    """Yields this many messages, one at a time."""
     with device(where, min(timeout, ANSWER)) as connected:
         for one in topics:
             granted = connected.subscribe(one, qos)
@@ -143,7 +142,7 @@ def _received(
             try:
                 received = connected.receive(timeout)
             except TimeoutError:
-                click.echo(f"nothing came within {timeout:g} s", err=True)
+                click.echo(f"nothing arrived within {timeout:g} s", err=True)
                 sys.exit(1)
             yield received
             taken += 1

@@ -1,4 +1,5 @@
-"""`mqgate dlq`: dead letters, and what met a defect and is set aside; by reason, replay, export, purge."""
+"""`mqgate dlq`: dead letters, and messages set aside because they met a defect: list by reason, show, replay, export,
+purge."""
 
 from __future__ import annotations
 
@@ -35,14 +36,12 @@ def dlq() -> None:
 
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that select dead letters."""
+    """Add the options that select dead letters."""
     command = set_aside(command)
-    command = click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")(
+    command = click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own reason code: number or name.")(
         command
     )
-    command = click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")(
-        command
-    )
+    command = click.option("--destination", help="Queue they were destined for, or a pattern (`TELEMETRY.*`).")(command)
     return click.option("--token", "tokens", multiple=True, help="Only these messages.")(command)
 
 
@@ -60,7 +59,7 @@ def _selection(
 
 
 def _behind(chosen: dict[str, Any], failed: list[dict[str, Any]]) -> dict[str, Any]:
-    """The selected ones that have not been tried: what could not be put back stays where it is."""
+    """Returns a selection that continues behind the messages that could not be put back and stay where they are."""
     if not failed:
         return chosen
     if "tokens" in chosen:
@@ -78,8 +77,8 @@ def _queue(aside: bool) -> str | None:
     "mqgate dlq list --reason MQRC_Q_FULL",
 )
 @dlq.command("list")
-@click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")
-@click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")
+@click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own reason code: number or name.")
+@click.option("--destination", help="Queue they were destined for, or a pattern (`TELEMETRY.*`).")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")
 @set_aside
 @common
@@ -119,7 +118,7 @@ def list_(
 @set_aside
 @common
 def show(token: str, set_aside: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """One dead letter, decoded."""
+    """Show one dead letter, decoded."""
     with reach(config, data) as there:
         listing = there.get("/dlq", limit=1, counts="false", queue=_queue(set_aside))
         name = listing["items"][0]["queue"] if listing["items"] else "SYSTEM.DEAD.LETTER.QUEUE"
@@ -139,12 +138,12 @@ def show(token: str, set_aside: bool, config: str | None, data: str | None, as_j
 @selecting
 @click.option("--to", help="Put them on this queue instead of the one in the header.")
 @click.option(
-    "--through-rules", is_flag=True, help="As the publications they were, by the rules that are in force now."
+    "--through-rules", is_flag=True, help="Send them as the publications they were through the rules now in force."
 )
-@click.option("--all", "everything", is_flag=True, help="Replay all dead letters, as without a selection.")
+@click.option("--all", "everything", is_flag=True, help="Replay all dead letters, as if no selection were given.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
-@click.option("--rate", type=Finite(min=0), default=0.0, help="Messages a second; 0: as fast as possible.")
-@click.option("--dry-run", is_flag=True, help="Only show how many there are.")
+@click.option("--rate", type=Finite(min=0), default=0.0, help="Messages per second; 0: as fast as possible.")
+@click.option("--dry-run", is_flag=True, help="Only show how many match.")
 @common
 def replay(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], to: str | None, limit: int | None,
@@ -156,7 +155,7 @@ def replay(
 
     chosen = _selection(reason, destination, tokens, set_aside)
     if everything and (reason is not None or destination is not None or tokens):
-        raise click.UsageError("--all and a selection (--reason, --destination, --token) are given: give one of them")
+        raise click.UsageError("--all excludes a selection (--reason, --destination, --token): give one of them")
     if to:
         chosen["to"] = to
     if through_rules:
@@ -192,10 +191,10 @@ def replay(
 
 
 def _show_replayed(result: dict[str, Any], *, state: bool) -> None:
-    """`state`: some of it may be of the gateway itself."""
+    """Show what was replayed. `state`: some of it may be the gateway's own state."""
     click.echo(f"{result['done']} of {result['matched']} replayed")
     if state and result["done"]:
-        click.echo("what was state of the gateway, as sessions are, is read by its next start", err=True)
+        click.echo("what was the gateway's own state, such as sessions, is read at its next start", err=True)
     for one in result["failed"]:
         click.echo(f"  {one['token']}: {one['text']}", err=True)
 
@@ -211,8 +210,8 @@ def export(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], file: str, set_aside: bool,
     config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write dead letters, decoded, to FILE (`-`: the standard output) as JSON lines. Removes nothing. FILE is there
-    when all of them are in it; an earlier one stays until then."""
+    """Write dead letters, decoded, to FILE (`-`: standard output) as JSON lines. Removes nothing. FILE appears when all
+    of them are in it; an existing one stays until then."""
     del as_json
     output: AbstractContextManager[TextIO] = written_whole(Path(file))
     if file == "-":
@@ -240,14 +239,14 @@ def export(
             after = page["next"]
             if after is None:
                 break
-        out.flush()  # before it is said: the disk may be full
+        out.flush()  # before success is reported: the disk may be full
     click.echo(f"{counted(count, 'dead letter')} written", err=True)
 
 
 @dlq.command()
 @selecting
 @click.option("--all", "everything", is_flag=True, help="Purge all dead letters.")
-@click.option("--dry-run", is_flag=True, help="Only show how many there are.")
+@click.option("--dry-run", is_flag=True, help="Only show how many match.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def purge(
@@ -266,7 +265,7 @@ def purge(
             answer = there.post("/dlq/purge", {**chosen, "dry_run": dry_run, "limit": 1 << 30})
         except KeyboardInterrupt:
             if there.running and not dry_run:
-                click.echo("the gateway goes on removing: `mqgate dlq list` says what is left", err=True)
+                click.echo("the gateway is still removing: `mqgate dlq list` shows what is left", err=True)
             raise
     if as_json:
         show_json(answer)

@@ -1,4 +1,4 @@
-"""`mqgate doctor`: what is here, what is missing and why it matters."""
+"""`mqgate doctor`: what is installed here, what is missing and why it matters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.routing.table import Table
 
 _READ_AT_MOST = 1 << 30
-"""A larger store takes its time to be read, and has a command for it."""
+"""A larger store takes long to read, and there is a command for that."""
 
 
 class Found(NamedTuple):
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings to examine too.")
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def doctor(config: str | None, as_json: bool) -> None:
-    """What is missing here, and why. Exit code 1 when the gateway would not run as configured."""
+    """Show what is missing here, and why it matters. Exit code 1 if the gateway would not run as configured."""
     found = list(examine(config))
     if as_json:
         show_json([one._asdict() for one in found])
@@ -56,16 +56,16 @@ def doctor(config: str | None, as_json: bool) -> None:
 
 
 def examine(config: str | None) -> Iterator[Found]:
-    """Everything, in the order an operator would ask."""
+    """Yields everything examined, in the order in which an operator would ask."""
     version = platform.python_version()
-    yield Found("Python", "ok" if sys.version_info >= (3, 11) else "wrong", f"{version} (3.11 or later is needed)")
+    yield Found("Python", "ok" if sys.version_info >= (3, 11) else "wrong", f"{version} (3.11 or later is required)")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
     yield Found("open files", "ok" if enough else "note", f"limit {soft}, at most {hard}; each device needs one")
     compiled = _compiled()
     yield compiled
     if compiled.state == "wrong":
-        return  # much of the gateway cannot be imported
+        return  # much of the gateway cannot be imported then
     yield _sends()
     config = settings_file(config, None)
     settings, wrong = _settings(config)
@@ -107,7 +107,7 @@ def _sends() -> Found:
         return Found("io_uring", "note", "used by the compiled parts only")
     why = "the kernel is older than 5.18, or kernel.io_uring_disabled or a container's seccomp profile forbids it"
     return Found(
-        "io_uring", "note", f"not used, each answer is a call: {why}. A tenth of the rate with one message in flight"
+        "io_uring", "note", f"not used: {why}. With it, about a tenth more where devices have one message in flight"
     )
 
 
@@ -118,7 +118,7 @@ def _driver(settings: Settings | None) -> Found:
     ibm = None if settings is None else settings.queue_manager.ibm
     try:
         if ibm is not None and ibm.socket:
-            load_library()  # the bindings find this one, and need none of IBM's
+            load_library()  # the bindings find this one, and do not need IBM's
         return Found("IBM MQ", "ok", f"through {load('auto').name}")
     except DriverUnavailable as error:
         return Found("IBM MQ", "missing", f"{error} (needed for queue_manager.ibm only)")
@@ -169,18 +169,18 @@ def _configured(settings: Settings) -> Iterator[Found]:
         if listener.tls is not None:
             yield _certificate(settings, listener.name, listener.tls.certificate)
         elif listener.bind not in {"127.0.0.1", "::1", "localhost"} and listener.unix is None:
-            yield Found(f"listener {listener.name}", "note", "it is plain and not on loopback: consider `tls`")
+            yield Found(f"listener {listener.name}", "note", "it is neither encrypted nor on loopback: consider `tls`")
 
 
 def _store(path: Path) -> Iterator[Found]:
-    """Whether the store of a gateway that is stopped is whole."""
+    """Yields whether the store of a stopped gateway is intact."""
     from gateway.queue_manager.journal import diagnosis
 
     size = sum(file.stat().st_size for file in path.glob("*.segment"))
     if not size:
         return
     if size > _READ_AT_MOST:
-        yield Found("store", "note", f"it takes {size // 2**30} GiB: `mqgate journal check` reads it all")
+        yield Found("store", "note", f"not checked, it has {size // 2**30} GiB: `mqgate journal check` reads all of it")
         return
     try:
         found = list(diagnosis.check(path))
@@ -194,14 +194,14 @@ def _store(path: Path) -> Iterator[Found]:
     messages = sum(one.messages for one in found if isinstance(one, diagnosis.Verdict))
     if problems:
         first = f"{problems[0].path}, byte {problems[0].offset}: {problems[0].what}"
-        fix = "`mqgate journal salvage` saves what can be read, docs/runbooks/damaged-frame.md says how to go on"
+        fix = "`mqgate journal salvage` saves what can be read; docs/runbooks/damaged-frame.md says how to continue"
         yield Found("store", "wrong", f"{first}: {fix}")
     else:
         yield Found("store", "ok", f"whole, {counted(messages, 'message')}")
 
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
-    """Whether IBM MQ has the objects that the gateway and its rules need (deploy/mq defines them)."""
+    """Yields whether IBM MQ has the objects that the gateway and its rules need (deploy/mq defines them)."""
     from gateway.app.mappings import read_table
     from gateway.app.queue_managers.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.backends.ibm.requirements import look
@@ -229,18 +229,18 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
 
 
 def _target(settings: Settings, name: str, table: Table | None) -> Found:
-    """Whether a target answers, and has the queues that a gateway and its rules need there."""
+    """Returns whether a target answers, and has the queues that a gateway and its rules need there."""
     from gateway.app.queue_managers.targets import look
 
     try:
         text = look(settings, name, table)
     except MqgateError as error:
-        return Found(f"target {name}", "missing", f"{error}; what goes there and comes from there waits")
+        return Found(f"target {name}", "missing", f"{error}; messages to and from it wait")
     return Found(f"target {name}", "wrong" if text else "ok", text or "it is as the gateway needs it")
 
 
 def _buffer(path: Path, max_bytes: int) -> Found:
-    """The buffer's directory, and how much it holds for IBM MQ."""
+    """Returns the state of the buffer's directory, and how much it holds for IBM MQ."""
     from gateway.backends.buffer.spool import ASIDE, ENTRIES
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
@@ -259,7 +259,7 @@ def _buffer(path: Path, max_bytes: int) -> Found:
             waiting = store.depth(ENTRIES) + store.depth(ASIDE)
             store.close()
     except StoreInUse:
-        return Found("buffer", "ok", f"{path}, in use by a gateway that runs: its page shows what waits")
+        return Found("buffer", "ok", f"{path}, in use by a running gateway, whose page shows what waits")
     except MqgateError as error:
         return Found("buffer", "wrong", str(error))
     waits = counted(waiting, "unit of work waits", "units of work wait")
@@ -278,9 +278,7 @@ def _certificate(settings: Settings, listener: str, name: str) -> Found:
         return Found(f"certificate of {listener}", "wrong", f"{path}: {error}")
     left = certificate.not_valid_after_utc - datetime.now(UTC)
     if left.days < 0:
-        return Found(
-            f"certificate of {listener}", "wrong", f"has expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
-        )
+        return Found(f"certificate of {listener}", "wrong", f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
     state, more = ("ok", "") if left.days > 14 else ("note", ": renew it, then `mqgate reload`")
     until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
     return Found(f"certificate of {listener}", state, f"expires in {counted(left.days, 'day')}, on {until}{more}")

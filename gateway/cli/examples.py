@@ -1,4 +1,4 @@
-"""Examples of commands: below their help, in the reference and in the man pages."""
+"""Examples of commands, shown below their help, in the reference and in the man pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TITLE = "Examples:"
 
 
 def examples(*lines: str) -> Callable[[click.Command], click.Command]:
-    """A decorator above that of the command: these lines stand below its help, as they are."""
+    """Returns a decorator, to be placed above that of the command: the lines appear unchanged below its help."""
 
     def given(command: click.Command) -> click.Command:
         command.epilog = "\b\n" + "\n".join((_TITLE, *(f"  {line}" for line in lines)))
@@ -20,6 +20,6 @@ def examples(*lines: str) -> Callable[[click.Command], click.Command]:
 
 
 def examples_of(command: click.Command) -> list[str]:
-    """The lines that were given."""
+    """Returns the example lines of a command."""
     lines = (command.epilog or "").splitlines()
     return [line.strip() for line in lines[lines.index(_TITLE) + 1 :]] if _TITLE in lines else []

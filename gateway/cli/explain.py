@@ -1,4 +1,4 @@
-"""`mqgate explain`: where would this publication go, and why."""
+"""`mqgate explain`: shows where a publication would go, and why."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from gateway.rules.parse import load_mappings
 @click.command()
 @click.argument("topic")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
-@click.option("--retain", is_flag=True, help="A publication to be retained.")
+@click.option("--retain", is_flag=True, help="The publication is to be retained.")
 @click.option("--payload", help="Text of the payload.")
 @click.option("--payload-file", type=click.File("rb"), help="File with the payload; `-` is the standard input.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
 @click.option("--as", "user", default="", help="User name; with -c its access list is checked too.")
 @click.option(
-    "--subscribe", is_flag=True, help="TOPIC is a filter: only whether the client may subscribe to it, and why."
+    "--subscribe", is_flag=True, help="TOPIC is a filter: only show whether the client may subscribe to it, and why."
 )
-@click.option("--listener", default="", help="Listener the client came through.")
+@click.option("--listener", default="", help="Listener through which the client connected.")
 @click.option("--property", "properties", multiple=True, help="MQTT 5 user property NAME=VALUE.")
 @click.option("-m", "--mapping", "files", multiple=True, type=click.Path(), help="Mapping files to use.")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
@@ -50,13 +50,13 @@ def explain(
     subscribe: bool, listener: str, properties: tuple[str, ...], files: tuple[str, ...], config: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put. Where
-    the gateway of the settings runs, also whether there is such a queue."""
+    """Show which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put. If
+    the gateway of the settings is running, also show whether the queue exists."""
     wrong = filter_error(topic) if subscribe else name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
     if payload is not None and payload_file is not None:
-        raise click.UsageError("--payload and --payload-file are two payloads: give one of them")
+        raise click.UsageError("--payload and --payload-file exclude each other: give one of them")
     body = payload_file.read() if payload_file is not None else (payload or "").encode()
     if subscribe:
         sys.exit(explain_subscription(config, client, user, topic, listener, as_json))
@@ -87,7 +87,7 @@ def explain(
     else:
         if access is not None:
             if user:
-                click.echo(f"user {user}: whoever proves to be that by {methods}")
+                click.echo(f"user {user}: whoever authenticates as that user by {methods}")
             click.secho(f"access: {access.text}", fg=None if access.allowed else "red")
         show(answer)
         for name in missing:
@@ -96,7 +96,7 @@ def explain(
 
 
 def explain_subscription(config: str | None, client: str, user: str, filter_: str, listener: str, as_json: bool) -> int:
-    """Say what the access list does with a subscription; the exit code."""
+    """Show what the access list does with a subscription; returns the exit code."""
     from gateway.app.access import why_subscribe
 
     try:
@@ -115,23 +115,24 @@ def explain_subscription(config: str | None, client: str, user: str, filter_: st
 
 
 def _missing(config: str | None, answer: Explanation) -> list[str]:
-    """The queues that would be put to and are not there, if the gateway of the settings runs."""
+    """Returns the queues to which messages would be put and that do not exist, if the gateway of the settings is
+    running."""
     names = [put.queue for put in answer.puts if not put.refused and not put.queue_manager]
     missing = list[str]()
     for name in dict.fromkeys(names):
-        if name.startswith("topic://") or name == DEFAULT:  # which is made when it is used
+        if name.startswith("topic://") or name == DEFAULT:  # it is made when it is used
             continue
         try:
             running_gateway(config, None).get(f"/queues/{segment(name)}")
         except Refused as refused:
-            if not refused.missing:  # nobody can say
+            if not refused.missing:  # it is not known
                 return []
             missing.append(name)
     return missing
 
 
 def show(answer: Explanation) -> None:
-    """For people."""
+    """Print the explanation as text."""
     for put in answer.puts:
         if put.refused:
             click.secho(f"rule {put.rule}: refused: {put.refused} ({put.refused_as}); then {put.then}", fg="red")
@@ -145,7 +146,7 @@ def show(answer: Explanation) -> None:
 
 
 def show_put(put: Would) -> None:
-    """One message that would be put."""
+    """Print one message that would be put."""
     kept = "persistent" if put.persistent else "not persistent"
     where = f"queue {put.queue} at {in_words(put.queue_manager)}" if put.queue_manager else f"queue {put.queue}"
     if put.queue.startswith("topic://"):

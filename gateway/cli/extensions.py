@@ -16,11 +16,12 @@ EXTENSIONS = {
     "gateway.pipeline.decode._parts": "headers and payloads of the pipeline",
     "gateway.backends.ibm._calls": "calls to IBM MQ",
 }
-"""By module, what each does; as pyproject.toml lists them."""
+"""By module: what each extension does; the list in pyproject.toml is the same."""
 
 
 def missing() -> list[str]:
-    """What is done in Python, because there was no compiler. ImportError: an extension cannot be loaded as it is."""
+    """Returns what is done in Python because there was no compiler. Raises ImportError if an extension cannot be
+    loaded."""
     found = []
     for module, part in EXTENSIONS.items():
         try:
@@ -31,5 +32,5 @@ def missing() -> list[str]:
 
 
 def unusable(error: ImportError) -> bool:
-    """Whether it is an extension that could not be loaded; its text then says what to type."""
+    """Whether the error is an extension that could not be loaded; its text then says what to type."""
     return error.path is not None and error.path.endswith(tuple(EXTENSION_SUFFIXES))

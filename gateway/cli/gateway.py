@@ -25,8 +25,8 @@ def gateway() -> None:
 @gateway.command("list")
 @common
 def list_(config: str | None, data: str | None, as_json: bool) -> None:
-    """All of them, as the running gateway knows them; its own line has a star. Figures are some seconds old. `lease` is
-    for how long the lease of each has lain there unrenewed."""
+    """List all gateways as the running gateway knows them; its own line has a star. Figures are some seconds old.
+    `lease` is how long the lease of each has been unrenewed."""
     items = running_gateway(config, data).get("/gateways")["items"]
     if as_json:
         show_json(items)
@@ -44,7 +44,7 @@ def _row(one: dict[str, Any], now: float) -> tuple[str, ...]:
 
 
 def _ago(then: float | None, now: float) -> str:
-    """How long ago, in the largest unit that is whole."""
+    """Returns how long ago a time was, in the largest whole unit."""
     if then is None:
         return "-"
     seconds = max(0, int(now - then))

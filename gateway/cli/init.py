@@ -25,7 +25,8 @@ from gateway.rules.schema import mapping_schema
 @click.option("--data", type=click.Path(file_okay=False, resolve_path=True), help="Write the directory of "
               "the journal into the settings: then commands find it with -c from everywhere.")  # fmt: skip
 def init(directory: str, data: str | None) -> None:
-    """A commented starter configuration in DIRECTORY: settings, a mapping, and the schemas editors complete from."""
+    """Write a commented starter configuration to DIRECTORY: settings, a mapping, and the schemas from which editors
+    complete."""
     root = Path(directory)
     (root / "mappings").mkdir(parents=True, exist_ok=True)
     default = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
@@ -46,7 +47,8 @@ def init(directory: str, data: str | None) -> None:
 
 
 def _write(root: Path, wanted: dict[str, str]) -> None:
-    """All of them, or none: what is there is not written over, and would keep a second attempt from anything."""
+    """Write all files, or none: what exists is not overwritten, and files left by a failed attempt would prevent a
+    second one."""
     written: list[Path] = []
     try:
         for name, text in wanted.items():

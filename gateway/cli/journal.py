@@ -1,4 +1,4 @@
-"""`mqgate journal`: check the embedded queue manager's store, dump its frames, save what is readable of a damaged one
+"""`mqgate journal`: check the embedded queue manager's store, dump its frames, save what is readable in a damaged one
 and put that back."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def journal() -> None:
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where the store is."""
+    """Add the options that say where the store is."""
     command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(command)
     command = click.option("--data", type=DATA_DIRECTORY, help="Directory of the journal.")(command)
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
@@ -46,20 +46,21 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal."""
+    """Yields a function that advances a progress bar on a terminal."""
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bars:
         task = bars.add_task(text)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def settings_of(config: str | None, data: str | None) -> Settings:
-    """The settings, which have to name a store of the gateway's own: IBM MQ's logs are not its to look at."""
+    """Returns the settings. Ends the command unless they name a store of the gateway's own: it cannot read IBM MQ's
+    logs."""
     settings = read_settings(config, data)
     manager = settings.queue_manager
     if manager.ibm is not None and manager.buffer is None and data is None:
         name = manager.ibm.name or "the queue manager of IBM MQ"
         what = f"the settings name IBM MQ ({name}): its messages are in that queue manager's logs, not in a journal"
-        raise Refused(f"{what} of mqgate. --data DIR looks at a journal that is left of an earlier time", 3)
+        raise Refused(f"{what} of mqgate. Use --data DIR for a journal that is left from an earlier time", 3)
     return settings
 
 
@@ -102,7 +103,7 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
 @click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="At most this many frames; 0: all.")
 @options
 def dump(number: int, config: str | None, data: str | None, as_json: bool) -> None:
-    """List the frames, oldest first; also while the gateway runs."""
+    """List the frames, oldest first; possible while the gateway runs."""
     directory = data_directory(settings_of(config, data))
     shown = 0
     with refusals():
@@ -128,8 +129,8 @@ def dump(number: int, config: str | None, data: str | None, as_json: bool) -> No
 @click.argument("file", type=click.Path(dir_okay=False))
 @options
 def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Write every message that can still be read to FILE as JSON lines, for `mqgate journal restore`. Says what could
-    not be read; exit code 1 if there was any."""
+    """Write every message that can still be read to FILE as JSON lines, for `mqgate journal restore`. Reports what
+    could not be read; exit code 1 if there was anything."""
     settings = settings_of(config, data)
     directory = data_directory(settings)
     embedded = settings.queue_manager.embedded
@@ -162,12 +163,12 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.option(
     "--unnamed", default="", metavar="QUEUE",
-    help=f"Queue for messages whose own is not known any more; without it {FOR_UNNAMED}, which is defined then.",
+    help=f"Queue for messages whose own queue is no longer known; by default {FOR_UNNAMED}, which is then defined.",
 )  # fmt: skip
 @options
 def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_json: bool) -> None:
     """Put the messages of a file of `mqgate journal salvage` into the store of a stopped gateway: each once, by its
-    message identifier. One that was interrupted goes on where it was."""
+    message identifier. An interrupted restore continues where it was."""
     from gateway.app.queue_managers.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -195,10 +196,10 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
             f"{done.present} were there already{before}"
         )
         if done.unnamed:
-            text = f"of {counted(done.unnamed, 'message')} the queue is not known any more"
+            text = f"the queue of {counted(done.unnamed, 'message')} is no longer known"
             click.echo(f"{text}: see {unnamed or FOR_UNNAMED}", err=True)
 
 
 def _define(target: EmbeddedQueueManager, name: str) -> None:
-    """The queue of messages whose own is not known."""
+    """Define the queue for messages whose own queue is not known."""
     target.mqsc(f"DEFINE QLOCAL('{name}') MAXDEPTH(999999999) MAXMSGL(104857600) DESCR('Restored: queue not known')")

@@ -22,48 +22,49 @@ from gateway.version import VERSION
 
 COMMANDS = {
     "run": ("gateway.cli.run", "Run the gateway."),
-    "status": ("gateway.cli.running", "How the running gateway is, and what is to be looked at."),
-    "reload": ("gateway.cli.running", "Settings, mappings and their files are read again."),
+    "status": ("gateway.cli.running", "Show the state of the running gateway, and what needs attention."),
+    "reload": ("gateway.cli.running", "Read settings, mappings and their files again."),
     "pub": ("gateway.cli.device", "Publish a message as a device."),
-    "sub": ("gateway.cli.device", "Subscribe as a device and write what comes."),
-    "check": ("gateway.cli.check", "Validate settings and mappings, run the mappings' tests."),
-    "explain": ("gateway.cli.explain", "Where a publication would go, and why."),
+    "sub": ("gateway.cli.device", "Subscribe as a device and write what arrives."),
+    "check": ("gateway.cli.check", "Validate settings and mappings, and run the mappings' tests."),
+    "explain": ("gateway.cli.explain", "Show where a publication would go, and why."),
     "rule": ("gateway.cli.rule", "Rules: list, with what each has done."),
     "queue": ("gateway.cli.queue", "Queues: list, show, browse, put, get, clear."),
     "journal": ("gateway.cli.journal", "The store: check, dump, salvage, restore."),
-    "backup": ("gateway.cli.backup", "A copy of the store, also of a running gateway's."),
-    "restore": ("gateway.cli.backup", "A backup becomes the store of a stopped gateway."),
-    "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
+    "backup": ("gateway.cli.backup", "Copy the store, even while the gateway runs."),
+    "restore": ("gateway.cli.backup", "Make a backup the store of a stopped gateway."),
+    "mqsc": ("gateway.cli.mqsc", "Define, alter, delete and display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge, rebalance."),
     "admin": ("gateway.cli.admin", "Users of the admin port, their roles and tokens."),
-    "audit": ("gateway.cli.audit", "Who has done what at the admin port."),
+    "audit": ("gateway.cli.audit", "Show who has done what at the admin port."),
     "gateway": ("gateway.cli.gateway", "The gateways on one queue manager: list."),
     "user": ("gateway.cli.user", "Managed users: add, import, enable, disable, rotate, list, show, delete, roles."),
     "pipeline": ("gateway.cli.pipeline", "The Spark jobs: run, drain, status, report, replay, compact."),
     "passwd": ("gateway.cli.passwd", "Users of a password file."),
-    "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
+    "schema": ("gateway.cli.schema", "Print the JSON Schema of settings and mappings."),
     "mqi": ("gateway.cli.mqi", "The MQI library for programs that use ibmmq or pymqi."),
-    "init": ("gateway.cli.init", "A commented starter configuration."),
-    "import": ("gateway.cli.migrate", "Settings and mappings from mosquitto, MQ Telemetry or Amlen."),
-    "doctor": ("gateway.cli.doctor", "What is missing here, and why."),
+    "init": ("gateway.cli.init", "Write a commented starter configuration."),
+    "import": ("gateway.cli.migrate", "Make settings and mappings from those of mosquitto, MQ Telemetry or Amlen."),
+    "doctor": ("gateway.cli.doctor", "Show what is missing here, and why it matters."),
     "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
-    "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),
-    "completion": ("gateway.cli.completion", "Completion for bash, zsh or fish."),
+    "demo": ("gateway.cli.demo", "Run simulated devices with a live summary."),
+    "completion": ("gateway.cli.completion", "Print completion for bash, zsh or fish."),
     "version": ("gateway.cli.version", "Show the version."),
 }
-"""Name: module that holds a click command of the same name (`import_` where Python has the word), and its help."""
+"""By name: the module that holds a click command of the same name (`import_` where Python reserves the word), and its
+help."""
 
 
 MOST_MEANT = 3
-"""Groups whose command of this name is told; `list` is one of nearly all."""
+"""How many groups with a command of this name are suggested; `list` is one of nearly all groups."""
 
 
 class Lazy(click.Group):
     """A group whose commands are imported on demand."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words behind `mqgate` and its own options."""
+        """Returns the words behind `mqgate` and its own options."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -73,8 +74,8 @@ class Lazy(click.Group):
             raise behind(error, given, COMMANDS) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. What lies outside of it ends it with one line: an extension that cannot be loaded, a file
-        that is somebody else's or a disk that is full, words that are no text."""
+        """Run the command. What is not the command's own fault ends it with one line: an extension that cannot be
+        loaded, a file that belongs to somebody else, a full disk, words that are not text."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -86,7 +87,7 @@ class Lazy(click.Group):
             vars(ended)["exit_code"] = 3
             raise ended from error
         except UnicodeEncodeError as error:
-            what = f"{error.object[error.start : error.end]!a} is no text: write it in UTF-8"
+            what = f"{error.object[error.start : error.end]!a} is not text: write it in UTF-8"
             raise click.UsageError(what) from error
         except HeaderError as error:
             raise click.ClickException(str(error)) from error
@@ -96,12 +97,12 @@ class Lazy(click.Group):
             raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """Returns the commands in the order of the table."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now."""
+        """Returns the command, imported now."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -112,7 +113,7 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word; of one that there is not, the names that are nearest."""
+        """Returns the command of the first word. For an unknown word, the error names the nearest ones."""
         if args[0] == "help" and not ctx.resilient_parsing:
             if not args[1:]:
                 click.echo(ctx.get_help())
@@ -125,14 +126,14 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing anything."""
+        """Write the table, without importing anything."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def _meant(name: str) -> list[str]:
-    """The commands that may be meant, those of groups too where their table names one."""
+    """Returns the commands that may be meant, including those of groups if their line in the table names one."""
     within = [f"{group} {name}" for group, (_, text) in COMMANDS.items() if name in _words(text)]
     return within if 0 < len(within) <= MOST_MEANT else meant(name, COMMANDS)
 
@@ -145,12 +146,12 @@ def _words(text: str) -> list[str]:
 @click.version_option(VERSION, "-V", "--version", prog_name="mqgate", message="%(prog)s %(version)s")
 def main() -> None:
     """A bridge between telemetry devices (MQTT) and IBM MQ whose acknowledgement means: committed."""
-    if sys.stdin is None:  # closed by whoever has started the command
+    if sys.stdin is None:  # closed by whoever started the command
         # Reading this one is an error, not an empty text.
         sys.stdin = Path(os.devnull).open("w")  # noqa: SIM115
-    # Else the next file that is opened, be it of the journal, was what libraries write their errors to.
+    # Otherwise libraries would write their errors to the next file that is opened, perhaps one of the journal.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stdout = whole(sys.stdout)
-    # pydantic reads the metadata of all packages that are installed, and loads what says there that it is its plugin.
+    # pydantic reads the metadata of all installed packages, and loads those that call themselves its plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

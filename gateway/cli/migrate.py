@@ -28,12 +28,12 @@ STANDARD_INPUT = "-"
 @click.option("-o", "--output", default="mqgate-imported", show_default=True, type=click.Path(file_okay=False),
               help="Directory to write to.")  # fmt: skip
 def import_(words: tuple[str, ...], output: str) -> None:
-    """Settings and mappings from the configuration of mosquitto (mosquitto.conf with the files it names), MQ Telemetry
-    (what DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL prints, or mqxr_unix.properties) or Amlen (its configuration as JSON).
-    `-` is the standard input. What has no counterpart is said line by line, and written to NOTES.txt."""
+    """Make settings and mappings from the configuration of mosquitto (mosquitto.conf with the files it names), MQ
+    Telemetry (what DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL prints, or mqxr_unix.properties) or Amlen (its configuration as
+    JSON). `-` is standard input. What has no counterpart is reported line by line, and written to NOTES.txt."""
     kind, files = (words[0], words[1:]) if words[0] in KINDS else ("", words)
     if not files:
-        raise click.UsageError(f"which file? As in: mqgate import {kind} FILE")
+        raise click.UsageError(f"name a file, as in: mqgate import {kind} FILE")
     texts = {name: _text(name) for name in files}
     try:
         plan = _plan(kind or _recognized(texts), texts)
@@ -72,7 +72,7 @@ def _plan(kind: str, texts: dict[str, str]) -> Plan:
 
 
 def _recognized(texts: dict[str, str]) -> str:
-    """Which broker the files are of, by what is in them."""
+    """Returns the broker that the files belong to, judged by their contents."""
     name, text = next(iter(texts.items()))
     if text.lstrip().startswith(("{", "[")):
         return "amlen"
@@ -98,7 +98,7 @@ def _read(path: Path) -> str | None:
 
 
 def _files(beside: Path, directory: str) -> list[tuple[str, str]] | None:
-    """All *.conf of a directory, in mosquitto's order: a before B, and A before a."""
+    """Returns all *.conf files of a directory, in mosquitto's order: a before B, and A before a."""
     if not (beside / directory).is_dir():
         return None
     paths = sorted((beside / directory).glob("*.conf"), key=lambda path: (path.name.casefold(), path.name))

@@ -29,7 +29,7 @@ def mqi() -> None:
     "--out", type=click.Path(file_okay=False), help="Directory for the library; a cache directory unless given."
 )
 def build(out: str | None) -> None:
-    """Compile it with the system's C compiler and say how to use it."""
+    """Compile the library with the system's C compiler and say how to use it."""
     try:
         made = built(Path(out) if out else None)
     except BuildFailed as error:
@@ -43,9 +43,9 @@ def build(out: str | None) -> None:
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings: `queue_manager.embedded`, "
               "`admin` and `log` are used.")  # fmt: skip
 @click.option("--name", help="Name of the queue manager (MQGATE).")
-@click.option("--socket", type=click.Path(dir_okay=False), help="Its socket; mqi.sock in the directory unless given.")
+@click.option("--socket", type=click.Path(dir_okay=False), help="Its socket; by default mqi.sock in the directory.")
 @click.option("--objects", type=click.Path(dir_okay=False), help="MQSC commands to run at start.")
-@click.option("--admin-port", type=OWN_PORT, help="Port of probes and metrics; none unless given here or in the file.")
+@click.option("--admin-port", type=OWN_PORT, help="Port for probes and metrics; none unless given here or in the file.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level written.")
 def serve(
     directory: str | None,
@@ -81,7 +81,7 @@ def serve(
 
 
 def _run(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     from gateway.net.reactor import install
 
     running = install()

@@ -25,17 +25,17 @@ class Outcome(NamedTuple):
 
 
 VERBS = {"ALTER", "CLEAR", "DEFINE", "DELETE", "DISPLAY", "DIS", "DEF", "SET", "START", "STOP"}
-"""How MQSC commands begin."""
+"""The words with which MQSC commands begin."""
 
 
 class CommandFile(TextFile):
-    """A file of commands. Who gives a command instead is told where those come from."""
+    """A file of commands. If a command is given instead, the error says where commands are read from."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text of the file."""
+        """Returns the text of the file."""
         if str(value).partition(" ")[0].upper() in VERBS and not Path(value).exists():
             self.fail(
-                "commands are read from a file or the standard input: echo 'DISPLAY QMGR' | mqgate mqsc", param, ctx
+                "commands are read from a file or from standard input: echo 'DISPLAY QMGR' | mqgate mqsc", param, ctx
             )
         return super().convert(value, param, ctx)
 
@@ -51,8 +51,8 @@ class CommandFile(TextFile):
 @click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")
 @authority_option
 def mqsc(text: str, config: str | None, data: str | None) -> None:
-    """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed. Where the settings name
-    IBM MQ its command server carries them out."""
+    """Run the MQSC commands in FILE, or on standard input. Exit code 1 if any of them failed. If the settings name IBM
+    MQ, its command server carries them out."""
     settings = read_settings(config, data)
     on_ibm = settings.queue_manager.ibm is not None and data is None
     outcome = _by_ibm_mq(settings, text) if on_ibm else _by_embedded(settings, text)
@@ -62,7 +62,7 @@ def mqsc(text: str, config: str | None, data: str | None) -> None:
 
 
 def _by_embedded(settings: Settings, text: str) -> Outcome:
-    """By the running gateway, or in the store of a stopped one."""
+    """Have the running gateway carry out the commands, or do it in the store of a stopped one."""
     with gateway_or_store(settings, data_directory(settings)) as found:
         if isinstance(found, Reach):
             answer = found.post("/mqsc", {"text": text})
@@ -72,7 +72,7 @@ def _by_embedded(settings: Settings, text: str) -> Outcome:
 
 
 def _by_ibm_mq(settings: Settings, text: str) -> Outcome:
-    """By the command server of the queue manager that the settings name."""
+    """Have the command server of the queue manager that the settings name carry out the commands."""
     from gateway.app.queue_managers.ibm import connect_settings
     from gateway.backends.ibm.command_server import CommandServer
     from gateway.backends.ibm.driver import load

@@ -1,7 +1,8 @@
-"""The standard output where it has no buffer, as in the container (`PYTHONUNBUFFERED`): written whole.
+"""Standard output where it has no buffer, as in the container (`PYTHONUNBUFFERED`), made to write everything.
 
-A write to a disk that becomes full takes what there is room for, and is no error yet. With a buffer Python writes the
-rest, and that is one; without, the rest would be left out unseen, and a message that was taken from its queue lost.
+A write to a disk that becomes full takes what there is room for, which is not an error yet. With a buffer Python writes
+the rest, which then is one; without a buffer the rest would be left out silently, and a message that was taken from its
+queue would be lost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class Whole(io.FileIO):
     """A file whose `write` writes everything, or raises OSError."""
 
     def write(self, data: Any, /) -> int:
-        """Until nothing is left."""
+        """Write until nothing is left; returns the length."""
         left = memoryview(data).cast("B")
         size = len(left)
         while left:
@@ -26,7 +27,7 @@ class Whole(io.FileIO):
 
 
 def whole(output: TextIO) -> TextIO:
-    """The output; another one for the same file if its writes could be cut short."""
+    """Returns the output, or another one for the same file if its writes could be incomplete."""
     if not isinstance(getattr(output, "buffer", None), io.FileIO):
         return output
     return io.TextIOWrapper(

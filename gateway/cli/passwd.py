@@ -21,10 +21,10 @@ from gateway.errors import ConfigurationError
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.argument("user")
 @click.option("-D", "--delete", is_flag=True, help="Remove the user.")
-@click.option("-b", "--batch", "password", help="The password on the command line (others can see it there).")
-@click.option("--pbkdf2", is_flag=True, help="A hash that mosquitto reads too, instead of Argon2id.")
+@click.option("-b", "--batch", "password", help="Give the password on the command line, where others can see it.")
+@click.option("--pbkdf2", is_flag=True, help="Use a hash that mosquitto can also read, instead of Argon2id.")
 def passwd(file: str, user: str, delete: bool, password: str | None, pbkdf2: bool) -> None:
-    """Add USER to the password FILE, or change or remove it. Asks for the password, or reads standard input."""
+    """Add USER to the password FILE, or change or remove it. Asks for the password, or reads it from standard input."""
     path = Path(file)
     if not user or ":" in user or "\n" in user:
         raise click.UsageError("a user name has at least one character and no colon")

@@ -26,12 +26,12 @@ __all__ = ["pipeline"]
     "--journal", type=click.Path(path_type=Path, file_okay=False), default=Path("mqgate-drained"), show_default=True,
     help="Directory of the journal; no other process may have it open.",
 )  # fmt: skip
-@click.option("--target", default="", help="Name of the queue in the journal; QUEUE itself when left out.")
-@click.option("--once", is_flag=True, help="End when the queues are empty.")
+@click.option("--target", default="", help="Name of the queue in the journal; QUEUE itself if left out.")
+@click.option("--once", is_flag=True, help="End as soon as the queues are empty.")
 @click.option(
     "--batch", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Messages in a unit of work."
 )
-@click.option("--port", type=OWN_PORT, default=0, help="Serve the journal on this port; readers give it as url.")
+@click.option("--port", type=OWN_PORT, default=0, help="Serve the journal on this port; readers name it in `url`.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Token that readers must send.")
 @click.option(
@@ -95,13 +95,13 @@ def _drain(
         return
     for queue, done in draining.done.items():
         messages, units = counted(done.messages, "message"), counted(done.units, "unit")
-        click.echo(f"{queue}: {messages} in {units}, {done.repeated:,} had come before")
+        click.echo(f"{queue}: {messages} in {units}, {done.repeated:,} had been drained before")
 
 
 def _end_at_once(text: str) -> NoReturn:
-    """Messages were got that are in no journal, and only the end of the process backs them out: when the interpreter
-    ends in order its bindings disconnect, which commits."""
-    click.echo(f"mqgate: {text}: the drain ends and has to be started again", err=True)
+    """End the process at once, because messages were got that are in no journal, and only this backs them out: when the
+    interpreter ends properly its bindings disconnect, which commits."""
+    click.echo(f"mqgate: {text}: the drain has ended and has to be started again", err=True)
     os._exit(3)
 
 

@@ -1,4 +1,4 @@
-"""`mqgate probe`: connect, publish, wait for the acknowledgement: a health check from outside."""
+"""`mqgate probe`: connect, publish and wait for the acknowledgement; a health check from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gateway.net.device import Device
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 @connecting
 def probe(topic: str, qos: int, timeout: float, as_json: bool, **options: Any) -> None:
-    """CONNECT, PUBLISH, wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
+    """CONNECT, PUBLISH, and wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
     where = Where(**options)
     at, password = f"{where.host}:{where.port}", where.password
     try:

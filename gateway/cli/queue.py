@@ -1,4 +1,4 @@
-"""`mqgate queue`: look at queues, put, get, clear; on a running gateway or a stopped one."""
+"""`mqgate queue`: list queues, look at them, put, get and clear; on a running gateway or a stopped one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.errors import printable
 
 TAKEN_AT_ONCE = 100
 MOST_IN_BASE64 = 4 * -(-(4 << 20) // 3)
-"""Of a body: with it a request is no longer than the API takes."""
+"""The longest body in base64 with which a request is no longer than the API accepts."""
 COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
 
 
@@ -40,8 +40,8 @@ def queue() -> None:
 @click.option("--all", "everything", is_flag=True, help="State and system queues too.")
 @common
 def list_(pattern: str, everything: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Names, depths, ages. PATTERN: part of a name, or a generic name (TELEMETRY.*). On IBM MQ those that the rules
-    name, and the dead-letter queue."""
+    """List names, depths and ages. PATTERN: part of a name, or a generic name (TELEMETRY.*). On IBM MQ only the queues
+    that the rules name, and the dead-letter queue, are listed."""
     with reach(config, data) as there:
         items = all_of(there, "/queues", search=pattern or None, all="true" if everything else None)
     if as_json:
@@ -58,7 +58,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _number(value: int | None) -> str:
-    """With separators for people; plain for programs at the other end of a pipe."""
+    """Returns a number with separators for people; plain for programs at the other end of a pipe."""
     return "" if value is None else f"{value:,}" if sys.stdout.isatty() else str(value)
 
 
@@ -66,7 +66,7 @@ def _number(value: int | None) -> str:
 @click.argument("name")
 @common
 def show(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """One queue with its attributes."""
+    """Show one queue with its attributes."""
     with reach(config, data) as there:
         answer = there.get(f"/queues/{segment(name)}")
     if as_json:
@@ -84,12 +84,12 @@ def show(name: str, config: str | None, data: str | None, as_json: bool) -> None
 @click.argument("name")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of messages.")
 @click.option("--after", help="Continue after this token.")
-@click.option("--short", is_flag=True, help="Show one line a message.")
+@click.option("--short", is_flag=True, help="Show one line per message.")
 @common
 def browse(
     name: str, number: int, after: str | None, short: bool, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """The messages, oldest first, with their header chain decoded. Removes nothing."""
+    """Show messages, oldest first, with their header chain decoded. Removes nothing."""
     shown = total = 0
     with reach(config, data) as there:
         asked = {"after": after, "decoded": None if short else "true"}
@@ -110,13 +110,13 @@ def browse(
 
 
 def _show_in_list(value: object, *, first: bool) -> None:
-    """Write an item of a list in JSON, however many there will be."""
+    """Write an item of a list in JSON, however many items will follow."""
     click.echo("[\n" if first else ",\n", nl=False)
     click.echo(indent(json_text(value), "  "), nl=False)
 
 
 def show_message(message: dict[str, Any]) -> None:
-    """One message in words."""
+    """Show one message in words."""
     descriptor = message["descriptor"]
     click.secho(f"message {message['token']}", bold=True)
     _fields("MQMD", {key: value for key, value in descriptor.items() if _worth(value)})
@@ -133,7 +133,7 @@ def show_message(message: dict[str, Any]) -> None:
 
 
 def _lines(text: str) -> str:
-    """Text with its lines and columns, and nothing else that a terminal would obey."""
+    """Returns the text with its lines and columns, and without anything else that a terminal would obey."""
     return "".join(one if one in "\n\t" else printable(one) for one in text)
 
 
@@ -156,7 +156,7 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
     "--file",
     "path",
     type=click.File("rb"),
-    help="The body from a file; - is standard input. Through a running gateway at most 4 MiB.",
+    help="Read the body from a file; - is standard input. Through a running gateway at most 4 MiB.",
 )
 @click.option("--format", "form", help="Format of the body (MQSTR for text).")
 @click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
@@ -164,19 +164,19 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
 @click.option("--priority", type=click.IntRange(0, 9), default=0)
 @click.option("--expiry", type=Finite(min=0, min_open=True), help="Expiry in seconds.")
 @click.option(
-    "--correl-id", metavar="HEX", help="CorrelId: of an answer the MsgId of the request, as `browse` shows it."
+    "--correl-id", metavar="HEX", help="CorrelId; for a reply, the MsgId of the request as `browse` shows it."
 )
-@click.option("--reply-to", metavar="QUEUE", help="ReplyToQ; the message is a request then.")
+@click.option("--reply-to", metavar="QUEUE", help="ReplyToQ, which makes the message a request.")
 @common
 def put(
     name: str, text: str | None, path: Any, form: str | None, properties: tuple[str, ...], not_persistent: bool,
     priority: int, expiry: float | None, correl_id: str | None, reply_to: str | None, config: str | None,
     data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Put one message: TEXT, or a file."""
+    """Put one message: TEXT, or the contents of a file."""
     body: dict[str, Any] = {"persistent": not not_persistent, "priority": priority}
     if path is not None and text is not None:
-        raise click.UsageError("TEXT and --file are two bodies: give one of them")
+        raise click.UsageError("TEXT and --file exclude each other: give one of them")
     if path is not None:
         body["base64"] = base64.b64encode(path.read()).decode()
     elif text is not None:
@@ -214,10 +214,11 @@ def _pair(text: str) -> tuple[str, str]:
 @queue.command()
 @click.argument("name")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=1, show_default=True, help="Number of messages.")
-@click.option("--raw", is_flag=True, help="The body alone, byte for byte.")
+@click.option("--raw", is_flag=True, help="Only the body, byte for byte.")
 @common
 def get(name: str, number: int, raw: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Take messages from the queue: up to a hundred are removed, in one unit of work, when they have been written."""
+    """Take messages from the queue. They are removed after they have been written, up to a hundred in one unit of
+    work."""
     taken = 0
     with reach(config, data) as there, closing(_taken(there, name, number)) as messages:
         for one in messages:
@@ -237,7 +238,8 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
 
 
 def _taken(there: Reach, name: str, number: int) -> Generator[dict[str, Any], None, None]:
-    """The messages, whole. One has been written when the next is asked for; what could not be is still there."""
+    """Yields the messages, whole. When the next one is asked for, the last one has been written; what could not be
+    written is still on the queue."""
     left, after, told = number, None, set[str]()
     path = f"/queues/{segment(name)}"
     while left > 0:
@@ -253,10 +255,10 @@ def _taken(there: Reach, name: str, number: int) -> Generator[dict[str, Any], No
             for one in free:
                 yield one
                 written.append(one["token"])
-        finally:  # before one that could not be written, or an interruption, too
+        finally:  # also before one that could not be written, or an interruption
             _remove(there, path, written)
         left -= len(free)
-        if not free:  # behind those that stay
+        if not free:  # continue behind those that stay
             after = page["next"]
             if after is None:
                 return
@@ -266,11 +268,11 @@ def _remove(there: Reach, path: str, written: list[str]) -> None:
     removed = there.post(f"{path}/remove", {"tokens": written})["removed"] if written else 0
     if removed < len(written):
         missed = counted(len(written) - removed, "message")
-        raise Refused(f"somebody else has got {missed} of the last {len(written)} that are written above")
+        raise Refused(f"somebody else has taken {missed} of the last {len(written)} messages written above")
 
 
 def _to_be_had(listed: dict[str, Any]) -> bool:
-    """Whether MQGET would return it: nobody has it in a unit of work, and it has not expired."""
+    """Whether MQGET would return the message: nobody has it in a unit of work, and it has not expired."""
     expires = listed["expiry_seconds"]
     return not listed.get("locked") and (expires is None or expires > 0)
 
@@ -280,7 +282,7 @@ def _to_be_had(listed: dict[str, Any]) -> bool:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def clear(name: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Remove every message."""
+    """Remove every message from the queue."""
     if not yes:
         confirm(f"Remove every message from {name}", config, data)
     with reach(config, data) as there:

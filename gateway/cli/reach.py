@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 MQI_SOCKET = "mqi.sock"
-"""Where programs reach a queue manager, in its directory."""
+"""The name, in its directory, of the socket through which programs reach a queue manager."""
 _AUTHORITY = "gateway.cli.reach.authority"
-"""Where the context of a command keeps the file of `--ca`."""
+"""The key under which the context of a command keeps the file of `--ca`."""
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
 PATIENCE_SECONDS = 60.0
-"""For an answer of the running gateway."""
+"""How long to wait for an answer of the running gateway."""
 _UNKNOWN = 401
 _MISSING = 404
 _OF_ANOTHER_RELEASE = ("there is no parameter", "there is nothing at")
-"""How a gateway begins to refuse what only another release asks."""
+"""How a gateway's refusal begins if only another release knows what was asked for."""
 
 
 class Refused(click.ClickException):
@@ -60,11 +60,11 @@ class Refused(click.ClickException):
         super().__init__(text)
         vars(self)["exit_code"] = code
         self.missing = missing
-        """What was asked for is not there."""
+        """Whether what was asked for does not exist."""
 
 
 class Reach:
-    """One question at a time, in the API's terms."""
+    """Asks one question at a time, in the terms of the API."""
 
     def __init__(self, ask: Callable[[str, str, dict[str, str], dict[str, Any]], Any], running: bool) -> None:
         self._ask = ask
@@ -88,7 +88,7 @@ class Reach:
 
 
 class LocalClock:
-    """The scheduler of a store opened by a command: commits are written in the caller's thread."""
+    """The scheduler of a store that a command has opened: commits are written in the caller's thread."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
@@ -102,36 +102,36 @@ class LocalClock:
         return lambda: None
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call at once. In the journal's thread nothing is called: the caller waits for that thread, and looks
+        """Call at once. In the journal's thread nothing is called: the caller waits for that thread, and checks
         itself."""
         if threading.get_ident() == self._thread:
             call()
 
 
 SERVICE_SETTINGS = Path("/etc/mqgate/mqgate.yaml")
-"""Of the service that the package installs."""
+"""The settings of the service that the package installs."""
 
 
 def settings_file(config: str | None, data: str | None) -> str | None:
-    """The file of settings of a command. Where neither it nor a directory is given, and there is none here, it is that
-    of the service, so that its commands need no options."""
+    """Returns the file of settings for a command. If neither a file nor a directory is given, and there is no file
+    here, it is that of the service, so that its commands need no options."""
     if config is not None or data is not None or not SERVICE_SETTINGS.is_file():
         return config
     settings, _ = examine_settings(None, os.environ, {})
     here = False
-    with suppress(PermissionError):  # a working directory of somebody else, as after `sudo -u mqgate`
+    with suppress(PermissionError):  # the working directory may be somebody else's, as after `sudo -u mqgate`
         here = settings is not None and data_directory(settings).is_dir()
     return None if here else str(SERVICE_SETTINGS)
 
 
 def confirm(question: str, config: str | None, data: str | None) -> None:
-    """Go on only if a person says so, who is told where the service is meant without having been named."""
+    """Go on only if a person agrees, who is told if the service is meant without having been named."""
     named = config is not None or settings_file(config, data) is None
     click.confirm(f"{question}{'' if named else f' (of the service, {SERVICE_SETTINGS})'}?", abort=True)
 
 
 def read_settings(config: str | None, data: str | None) -> Settings:
-    """The settings of a command; wrong ones end it with all findings."""
+    """Returns the settings for a command; wrong ones end it with all findings."""
     config = settings_file(config, data)
     overrides = {"queue_manager.embedded.path": data} if data else {}
     try:
@@ -144,7 +144,7 @@ def read_settings(config: str | None, data: str | None) -> Settings:
 
 @contextmanager
 def reach(config: str | None, data: str | None) -> Iterator[Reach]:
-    """The running gateway of this data directory, or its store opened here."""
+    """Yields the running gateway of this data directory, or its store, opened here."""
     config = settings_file(config, data)
     settings = read_settings(config, data)
     directory = Path(data) if data else data_directory(settings)
@@ -155,7 +155,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
     if not directory.is_dir():
         remedy = "name the settings (-c FILE) or the data directory (--data)"
         if config:
-            remedy = "a gateway with these settings makes it when it starts (mqgate run -c FILE)"
+            remedy = "a gateway with these settings creates it when it starts (mqgate run -c FILE)"
         raise Refused(f"{directory} does not exist: {remedy}", 3)
     with _opened(settings, directory) as opened:
         yield opened
@@ -163,7 +163,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 
 @contextmanager
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
-    """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
+    """Yields the running gateway, which counts what is replayed; or IBM MQ itself, if no gateway is running."""
     from gateway.app.queue_managers.inspection import ibm_inspection, inquiries_of
     from gateway.net.calls import Problem
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
@@ -196,13 +196,15 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 
 def _dead_letters_of(inspection: IbmInspection) -> str:
-    """MQError: it is not reached, and nothing can be said of its queues."""
+    """Returns the dead-letter queue. Raises MQError if the queue manager is not reached, so that nothing is known about
+    it."""
     inspection.connect()
     return inspection.dead_letter_queue()
 
 
 def _named_by_rules(settings: Settings) -> list[str]:
-    """The queues that a list shows beside the gateway's own. Of rules that cannot be read `check` says more."""
+    """Returns the queues that a list shows in addition to the gateway's own. If rules cannot be read, `check` says
+    more."""
     from gateway.app.mappings import read_table
     from gateway.app.queue_managers.inspection import names_of
 
@@ -212,7 +214,8 @@ def _named_by_rules(settings: Settings) -> list[str]:
 
 
 def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
-    """Ask a queue manager that may hang, and wait while it answers at all. Raises what the question raised."""
+    """Returns a function that asks a queue manager that may hang, and waits as long as it answers at all. It raises
+    what the question raised."""
 
     def wait(question: Callable[[], tuple[int, Any]], changes: bool) -> Any:
         found: Future[Any] = Future()
@@ -237,9 +240,9 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 @contextmanager
 def gateway_or_store(settings: Settings, directory: Path) -> Iterator[Reach | EmbeddedQueueManager]:
-    """The running gateway, or the store of a stopped one."""
+    """Yields the running gateway, or the store of a stopped one."""
     there = _answering(directory)
-    if there is not None:  # nothing of a queue manager has to be loaded
+    if there is not None:  # then nothing of a queue manager has to be loaded
         yield there
         return
     from gateway.app.queue_managers.embedded import store_options
@@ -265,8 +268,8 @@ def gateway_or_store(settings: Settings, directory: Path) -> Iterator[Reach | Em
 
 @contextmanager
 def before_first_start(settings: Settings) -> Iterator[Reach]:
-    """What a gateway with these settings finds when it has made its data directory. ConfigurationError: its objects
-    keep it from starting."""
+    """Yields what a gateway with these settings will find when it has made its data directory. Raises
+    ConfigurationError if its objects prevent it from starting."""
     from gateway.app.queue_managers.embedded import first_start
 
     queue_manager = first_start(settings, LocalClock())
@@ -277,7 +280,7 @@ def before_first_start(settings: Settings) -> Iterator[Reach]:
 
 
 def _answering(directory: Path) -> Reach | None:
-    """The gateway of this directory, if one answers."""
+    """Returns the gateway of this directory, if one answers."""
     try:
         there = remote(directory, StoreInUse(str(directory)))
         there.get("/me")
@@ -287,12 +290,12 @@ def _answering(directory: Path) -> Reach | None:
 
 
 def running_gateway(config: str | None, data: str | None) -> Reach:
-    """The running gateway, also where its settings have become wrong since it has read them, but for what says where
-    it is: another one could be in the place that is taken without. Refused: there is none."""
+    """Returns the running gateway, even if its settings have become invalid since it read them, provided that what says
+    where it runs is valid: otherwise another gateway could be in that place. Raises Refused if none is running."""
     config = settings_file(config, data)
     settings, wrong = examine_settings(config, os.environ, {})
     if settings is None or (wrong and data is None and not settings.is_whole("queue_manager")):
-        settings = read_settings(config, data)  # says what is wrong, and ends
+        settings = read_settings(config, data)  # reports what is wrong, and ends the command
     if wrong:
         where = config or "the environment"
         click.echo(f"{where}: {counted(len(wrong), 'thing')} wrong in it, as `mqgate check` says; "
@@ -302,7 +305,7 @@ def running_gateway(config: str | None, data: str | None) -> Reach:
         there = remote(directory, StoreInUse(f"no gateway is found in {directory}"))
         there.get("/me")
     except Refused as refused:
-        if vars(refused)["exit_code"] != 3:  # it runs
+        if vars(refused)["exit_code"] != 3:  # it is running
             raise
         hint = "start it with `mqgate run`, or name its settings (-c FILE) or directory (--data)"
         raise Refused(f"{refused.message}: {hint}", 3) from refused
@@ -354,14 +357,14 @@ def _asking(
 
 
 def _shared(directory: Path) -> str:
-    """How to ask a queue manager that is no gateway's own."""
+    """Returns how to ask a queue manager that does not belong to a gateway."""
     connection = f'"unix:{(directory / MQI_SOCKET).resolve()}"'
     settings = f"queue_manager: {{ibm: {{name: NAME, connection: {connection}, driver: ibmmq}}}}"
-    return f"A queue manager without a gateway (mqgate mqi serve) is asked through -c FILE, with `{settings}` in FILE"
+    return f"To ask a queue manager without a gateway (mqgate mqi serve), use -c FILE with `{settings}` in FILE"
 
 
 def remote(directory: Path, busy: StoreInUse) -> Reach:
-    """The API of the gateway that has the directory open."""
+    """Returns the API of the gateway that has the directory open."""
     try:
         record = json.loads((directory / "gateway.json").read_text(encoding="utf-8"))
         if not _is_address(record):
@@ -372,14 +375,14 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
         if not base:
             raise Refused(f"{busy}; its administration port is switched off", 3)
         tls = _trusting(base, record["certificate"]) if "certificate" in record else None
-    except PermissionError:  # that is what is wrong, and not that there is no gateway
+    except PermissionError:  # this is what is wrong, and not that there is no gateway
         raise
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, FileNotFoundError) and (directory / MQI_SOCKET).is_socket():
             raise Refused(f"{busy}. {_shared(directory)}", 3) from error
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
 
-    # A proxy of the environment has no business with what is on this machine, nor with its token.
+    # A proxy of the environment must not see what is on this machine, nor its token.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
     )  # fmt: skip
@@ -394,16 +397,16 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
             return _object(text) if text else None
         except urllib.error.HTTPError as error:
             if error.code == _UNKNOWN:
-                why = "where that was changed, SIGHUP has it read again (systemctl reload mqgate)"
-                raise Refused(f"the gateway at {base} does not take the token of {file}: {why}") from error
+                why = "if it was changed, SIGHUP makes the gateway read it again (systemctl reload mqgate)"
+                raise Refused(f"the gateway at {base} does not accept the token in {file}: {why}") from error
             raise Refused(_detail(error), _code(error.code), missing=error.code == _MISSING) from error
-        except TimeoutError as error:  # it was asked
-            more = "" if method == "GET" else "; it may still be doing what was asked for: look before you try again"
+        except TimeoutError as error:  # it has been asked
+            more = "" if method == "GET" else "; it may still be carrying out the request: check before you try again"
             raise Refused(f"the gateway at {base} has not answered for {PATIENCE_SECONDS:.0f} s{more}", 3) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
         except (HTTPException, ValueError, RecursionError) as error:
-            raise Refused(f"what answers at {base} is not the gateway ({type(error).__name__})", 3) from error
+            raise Refused(f"what answers at {base} is not a gateway ({type(error).__name__})", 3) from error
 
     return Reach(ask, running=True)
 
@@ -416,7 +419,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _is_address(record: Any) -> bool:
-    """Whether it is what a gateway writes into gateway.json."""
+    """Whether a record is what a gateway writes into gateway.json."""
     if not isinstance(record, dict) or not isinstance(record.get("certificate", ""), str):
         return False
     admin, token = record.get("admin"), record.get("token_file")
@@ -425,9 +428,9 @@ def _is_address(record: Any) -> bool:
 
 
 def _trusting(base: str, certificate: str) -> ssl.SSLContext:
-    """Believes the certificate that the gateway has written down as its own, and no other; so its name and who signed
-    it do not matter. With an authority (`--ca`) what that has signed, for this address; for the machine itself, which
-    nobody else answers for, under any name."""
+    """Returns a TLS context that trusts the certificate which the gateway has recorded as its own, and no other, so its
+    name and issuer do not matter. With an authority (`--ca`) it trusts what that has signed for this address; for the
+    machine itself, which nobody else can answer for, under any name."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -446,7 +449,7 @@ def _trusting(base: str, certificate: str) -> ssl.SSLContext:
 
 
 def _code(status: int) -> int:
-    """The exit code: 3 where the queue manager is away or silent."""
+    """Returns the exit code for an HTTP status: 3 if the queue manager is away or silent."""
     return 3 if status in {503, 504} else 1
 
 
@@ -456,14 +459,15 @@ def _detail(error: urllib.error.HTTPError) -> str:
         found = [str(Finding(**one)) for one in answer.get("findings") or ()]
         detail = str(answer["detail"])
         if detail.startswith(_OF_ANOTHER_RELEASE):
-            detail = f"the gateway that runs is of another release than this command: start it again ({detail})"
+            detail = f"the running gateway is of another release than this command: restart it ({detail})"
         return "\n".join([detail, *found])
     except (ValueError, KeyError, TypeError, AttributeError, OSError, HTTPException, RecursionError):
         return f"HTTP {error.code}"
 
 
 def segment(text: str) -> str:
-    """The text percent-encoded, as one segment of a path; `.` and `..` so that no proxy takes them for a folder."""
+    """Returns the text percent-encoded as one segment of a path; also `.` and `..`, so that no proxy takes them for a
+    folder."""
     return f";{text}" if text in {".", ".."} else quote(text, safe="")
 
 
@@ -473,27 +477,27 @@ def _keep_authority(context: click.Context, _option: click.Parameter, value: str
 
 
 def authority_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Whom a command on the admin port believes."""
+    """Add the option for the certificate authority that a command on the admin port trusts."""
     return click.option(
         "--ca", type=click.Path(dir_okay=False, exists=True), envvar="MQGATE_CA", expose_value=False,
         callback=_keep_authority,
-        help="Authority (PEM) that has signed the certificate of the admin port; without it that of the running "
-        "gateway itself is believed. Environment: MQGATE_CA.",
+        help="Certificate authority (PEM) of the admin port's certificate; without it, the running gateway's own "
+        "certificate is trusted. Environment: MQGATE_CA.",
     )(command)  # fmt: skip
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options every command on a queue manager has."""
+    """Add the options that every command on a queue manager has."""
     command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(authority_option(command))
     command = click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")(command)
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
 
 
 def json_text(value: object) -> str:
-    """For programs."""
+    """Returns a value as JSON, for programs."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def show_json(value: object) -> None:
-    """Write it."""
+    """Write a value as JSON."""
     click.echo(json_text(value))

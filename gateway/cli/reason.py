@@ -1,4 +1,4 @@
-"""The reason of a dead letter as commands are given it."""
+"""The reason of a dead letter, as it is given to commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 
 class Reason(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot say it
-    """A number, or a name as `mqgate dlq list` shows it, in any case."""
+    """A number, or a name as `mqgate dlq list` shows it, in upper or lower case."""
 
     name = "reason"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Returns the number."""
         text = str(value).strip()
         if text.isascii() and text.isdigit():
             return int(text)
@@ -22,7 +22,7 @@ class Reason(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot say
         if text.upper() not in known:
             near = get_close_matches(text.upper(), known, 1)
             fix = f"did you mean {near[0]}?" if near else "give its number, or its name as `mqgate dlq list` shows it"
-            self.fail(f"{text!r} is no reason: {fix}", param, ctx)
+            self.fail(f"{text!r} is not a reason: {fix}", param, ctx)
         return known[text.upper()]
 
 

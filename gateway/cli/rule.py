@@ -17,7 +17,7 @@ def rule() -> None:
 @rule.command("list")
 @common
 def list_(config: str | None, data: str | None, as_json: bool) -> None:
-    """Rules in order, with what each has done since the gateway has started."""
+    """List rules in order, with what each has done since the gateway started."""
     items = everything(running_gateway(config, data), "/rules")
     if as_json:
         show_json(items)

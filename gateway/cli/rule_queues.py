@@ -1,5 +1,5 @@
-"""Whether the queue manager has the queues that rules name, or gets them from the MQSC file of the settings: `mqgate
-check --queues`."""
+"""Checks whether the queue manager has the queues that rules name, or gets them from the MQSC file of the settings:
+`mqgate check --queues`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gateway.ports.state_queues import ALL, DEAD_LETTERS, DEFAULT
 from gateway.routing.table import Table
 
 _HARM = {
-    "dead_letter": "what it takes is dead-lettered",
-    "hold": "what it takes is held back",
-    "drop": "what it takes is lost",
-    "disconnect": "who publishes to it is disconnected",
+    "dead_letter": "its messages are dead-lettered",
+    "hold": "its messages are held back",
+    "drop": "its messages are lost",
+    "disconnect": "devices that publish to it are disconnected",
 }
 
 
 def missing_queues(config: str) -> list[Finding]:
-    """A finding for each rule whose queue is not there, as the running gateway says or its stopped store, and is not
-    made by the next start. ConfigurationError: the objects of the settings keep it from starting. Queues that are named
-    by the topic are known when a publication comes."""
+    """Returns a finding for each rule whose queue does not exist, according to the running gateway or its stopped
+    store, and is not made by the next start. Queues named by the topic are known only when a publication comes. Raises
+    ConfigurationError if the objects of the settings prevent it from starting."""
     settings = load_settings(config, os.environ, {})
     table = read_table(settings)
     if settings.queue_manager.ibm is not None:
@@ -45,8 +45,8 @@ def missing_queues(config: str) -> list[Finding]:
 def _missing(
     table: Table, there: Reach, known: dict[str, bool], objects: str = "", coming: frozenset[str] = frozenset()
 ) -> Iterator[Finding]:
-    """`known`: whether queues are there; the embedded queue manager makes those of the gateway when they are used.
-    `coming`: those that the next start makes, of the file `objects`."""
+    """Yields the findings. `known`: whether queues exist; the embedded queue manager makes the gateway's own when they
+    are used. `coming`: queues that the next start makes from the file `objects`."""
     for rule, name, harm in _named(table):
         if name not in known:
             known[name] = _is_there(there, name)
@@ -55,7 +55,7 @@ def _missing(
         what = f"rule {rule.name!r}: there is no queue {name!r}: {harm}"
         fix = f"define it (DEFINE QLOCAL('{name}')), or correct the name"
         if name in coming:
-            fix = f"{objects} defines it when the gateway starts again: start it again, or run `mqgate mqsc {objects}`"
+            fix = f"{objects} defines it at the next start: restart the gateway, or run `mqgate mqsc {objects}`"
         yield Finding(rule.file, rule.line, 1, what, fix)
 
 
@@ -67,7 +67,7 @@ def _named(table: Table) -> Iterator[tuple[Any, str, str]]:
     for rule in table.outbound:
         name = rule.spec.queue or rule.spec.transmission_queue
         if name and not rule.targets:
-            yield rule, name, "nothing comes from it"
+            yield rule, name, "no messages come from it"
 
 
 def _is_there(there: Reach, name: str) -> bool:

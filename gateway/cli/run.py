@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings (YAML).")
 @click.option("--port", type=OWN_PORT, help="MQTT port of the first listener (1883); 0 takes a free one.")
-@click.option("--admin-port", type=OWN_PORT, help="Port of metrics, probes and the admin page (9160).")
+@click.option("--admin-port", type=OWN_PORT, help="Port for metrics, probes and the admin page (9160).")
 @click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")
-@click.option("--bind", help="Address the first listener listens on (127.0.0.1).")
+@click.option("--bind", help="Address on which the first listener listens (127.0.0.1).")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level written.")
 def run(
     config: str | None,
@@ -72,7 +72,8 @@ def run(
 
 
 def _all_that_is_wrong(settings: Settings | None, wrong: list[Finding]) -> list[Finding]:
-    """A start ends with the first file that cannot be used: what is wrong with the others is said too."""
+    """Returns everything that is wrong with the settings' files: a start ends with the first file that cannot be used,
+    so the others are checked as well."""
     if settings is None:
         return wrong
     from gateway.app.files.named_files import wrong_files
@@ -84,17 +85,17 @@ def _all_that_is_wrong(settings: Settings | None, wrong: list[Finding]) -> list[
 
 
 def end_at_once(number: int, _: object) -> None:
-    """As without a handler; but process 1, that of a container, the kernel keeps from signals that have none."""
+    """End as without a handler. Process 1, that of a container, does not get signals for which it has no handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(128 + number)
 
 
 def serve(read: Callable[[], Settings]) -> None:
-    """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
+    """Run until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
     signal.signal(signal.SIGTERM, end_at_once)
     early: list[int] = []
-    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # what it does by itself is end the process
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # its default action would end the process
     settings = read()
     from gateway.app.files.named_files import wrong_files
     from gateway.net.reactor import install
@@ -137,7 +138,7 @@ def serve(read: Callable[[], Settings]) -> None:
 
 
 def banner(gateway: Gateway) -> str:
-    """Where devices connect, the page, and its token: the last lines of a start on a terminal."""
+    """Returns the last lines of a start on a terminal: where devices connect, the page, and its token."""
     parts = gateway.parts
     lines = ["", "mqgate is ready (Ctrl-C ends it)"]
     lines += [f"  devices   {one.address}  ({name})" for name, one in parts.listeners.all.items()]
@@ -153,7 +154,7 @@ def banner(gateway: Gateway) -> str:
 
 
 def _look_after_log(handler: LogHandler, problems: dict[str, str]) -> None:
-    """Every few seconds: a log that nobody reads cannot say so itself."""
+    """Check every few seconds whether the log is read: a log that nobody reads cannot say so itself."""
     handler.sweep(time.monotonic())
     problems.pop("log", None)
     if handler.unread:

@@ -17,8 +17,8 @@ from gateway.errors import Finding, printable
 @click.command()
 @common
 def status(config: str | None, data: str | None, as_json: bool) -> None:
-    """How the running gateway is: ready, since when, connections, dead letters, and what is to be looked at. Exit code
-    1 when something is."""
+    """Show the state of the running gateway: whether it is ready, since when, connections, dead letters, and what needs
+    attention. Exit code 1 if anything does."""
     answer = running_gateway(config, data).get("/overview")
     if as_json:
         show_json(answer)
@@ -42,25 +42,25 @@ def _words(answer: dict[str, Any]) -> list[str]:
         lines.append(
             f"{counted(skipped['count'], 'message')} skipped for sessions that were full (mqtt.max_queued), the last "
             f"{datetime.fromtimestamp(skipped['time'], UTC):%Y-%m-%d %H:%M:%SZ} for {printable(skipped['client_id'])}: "
-            "mqgate client list shows who has how many queued"
+            "mqgate client list shows how many each has queued"
         )
     lines += [f"! {problem}" for problem in answer["problems"]]
     if not answer["last_reload"]["ok"]:
-        lines.append("! the last reload was refused; what was in force before still is:")
+        lines.append("! the last reload was refused; the previous settings are still in force:")
         lines += [f"  {Finding(**one)}" for one in answer["last_reload"]["findings"]]
     return lines + _not_in_force(answer["last_reload"])
 
 
 def _not_in_force(answer: dict[str, Any]) -> list[str]:
-    """Settings that were read and wait for a restart."""
+    """Returns settings that were read and wait for a restart."""
     return [f"not in force yet: {change}" for change in answer["waiting"]]
 
 
 @click.command()
 @common
 def reload(config: str | None, data: str | None, as_json: bool) -> None:
-    """Read settings, mappings and the files they name again, as SIGHUP does. What is wrong is said, and then the old
-    ones stay in force: exit code 1. So is which settings take effect after a restart."""
+    """Read settings, mappings and the files they name again, as SIGHUP does. If something is wrong it is reported, and
+    the old ones stay in force: exit code 1. Settings that take effect only after a restart are named."""
     answer = running_gateway(config, data).post("/reload", {})
     if as_json:
         show_json(answer)

@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("what", type=click.Choice(["settings", "mappings"]), default="mappings")
 def schema(what: str) -> None:
-    """The JSON Schema (draft-07) of WHAT."""
+    """Print the JSON Schema (draft-07) of WHAT."""
     if what == "mappings":
         from gateway.rules.schema import mapping_schema as made
     else:

@@ -1,4 +1,4 @@
-"""Lists: aligned columns on a terminal, which never cut a name; into a pipe plain lines with tabs between columns."""
+"""Lists: aligned columns on a terminal, which never cut a name; in a pipe plain lines with tabs between columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from gateway.cli.reach import Reach
 
 PAGE = 500
-"""The most that one answer of the API holds."""
+"""The most items of one answer of the API."""
 _GAP = "  "
 _NUMBER = re.compile(r"-?|[\d.,]+%?")
 
@@ -22,9 +22,9 @@ _NUMBER = re.compile(r"-?|[\d.,]+%?")
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], first_to_go: Sequence[str] = (), cut: str = ""
 ) -> None:
-    """The rows under their columns. The first column names what a row is about. On a terminal that is too narrow the
-    texts of `cut` are shortened, then whole columns are left out, `first_to_go` in their order and the others from the
-    right, and it is said which."""
+    """Show the rows under their columns. The first column names what a row is about. On a terminal that is too narrow,
+    the texts of `cut` are shortened, then whole columns are left out: `first_to_go` in their order, then the others
+    from the right. A last line says which."""
     lines = [[_one_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for line in (columns, *lines):
@@ -45,7 +45,7 @@ def show_table(
 
 
 def _shorten(at: int, columns: Sequence[str], lines: list[list[str]], width: int) -> None:
-    """Cut the texts of a column to what the others leave, and to its heading at least."""
+    """Cut the texts of a column to what the others leave, but no shorter than its heading."""
     others = [max(_width(line[each]) for line in (columns, *lines)) for each in range(len(columns)) if each != at]
     room = max(width - sum(others) - len(_GAP) * len(others), len(columns[at]))
     for line in lines:
@@ -54,7 +54,7 @@ def _shorten(at: int, columns: Sequence[str], lines: list[list[str]], width: int
 
 
 def _that_fit(columns: Sequence[str], lines: list[list[str]], first_to_go: Sequence[str], width: int) -> list[int]:
-    """The columns for which there is room; the first always."""
+    """Returns the columns for which there is room; always the first."""
     shown = list(range(len(columns)))
     going = [columns.index(name) for name in first_to_go]
     going += [at for at in reversed(shown[1:]) if at not in going]
@@ -72,17 +72,18 @@ def _aligned(line: Sequence[str], shown: list[int], sizes: dict[int, int], numbe
 
 
 def _width(text: str) -> int:
-    """In columns of a terminal."""
+    """Returns the width in columns of a terminal."""
     return len(text) if text.isascii() else sum(1 + (east_asian_width(each) in "WF") for each in text)
 
 
 def _one_line(text: str) -> str:
-    """Identifiers may hold anything: a tab or a line's end in one must not look like the next column or row."""
+    """Returns text as one line. Identifiers may contain anything: a tab or line end in one must not look like the next
+    column or row."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def pages(there: Reach, path: str, most: int, **query: object) -> Iterator[dict[str, Any]]:
-    """The answers to a listing, one after the other, until `most` items are there (0: all)."""
+    """Yields the pages of a listing, one after the other, until `most` items are there (0: all)."""
     after: object = query.pop("after", None)
     shown = 0
     while True:
@@ -96,5 +97,5 @@ def pages(there: Reach, path: str, most: int, **query: object) -> Iterator[dict[
 
 
 def everything(there: Reach, path: str, **query: object) -> list[dict[str, Any]]:
-    """All items of a listing."""
+    """Returns all items of a listing."""
     return [item for answer in pages(there, path, 0, **query) for item in answer["items"]]

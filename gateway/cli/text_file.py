@@ -1,4 +1,4 @@
-"""Text that a command is given as a file, or on the standard input."""
+"""Text that a command is given as a file, or on standard input."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import click
 
 
 class TextFile(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot say it
-    """The text of a file in UTF-8, with or without a byte order mark; `-` is the standard input."""
+    """The text of a file in UTF-8, with or without a byte order mark; `-` is standard input."""
 
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read it whole. What is not UTF-8 is said with its line, and how to make it so."""
+        """Read the file completely. What is not UTF-8 is reported with its line, and how to convert it."""
         data = click.File("rb").convert(value, param, ctx).read()
         try:
             return str(data.decode("utf-8-sig")).replace("\r\n", "\n")

@@ -21,7 +21,7 @@ from gateway.cli.words import Words
 from gateway.config.counting import counted
 
 CHUNK = 100
-"""Users of one request: some milliseconds of the reactor's time."""
+"""The number of users in one request, which takes some milliseconds of the reactor's time."""
 COLUMNS = ("user", "password", "hash", "role", "client_id", "fingerprint", "enabled")
 
 
@@ -35,7 +35,7 @@ def _chosen(password_file: str | None) -> dict[str, str]:
         return {}
     from_input = password_file == "-"  # noqa: S105 -- a name
     content = sys.stdin.buffer.readline() if from_input else Path(password_file).read_bytes()
-    password = content.split(b"\n", 1)[0].rstrip(b"\r")  # any bytes: CONNECT may have them
+    password = content.split(b"\n", 1)[0].rstrip(b"\r")  # any bytes, as in CONNECT
     if not password:
         raise click.UsageError("the password is empty")
     return {"hash": hash_password(password)}
@@ -62,7 +62,7 @@ def _say(items: Iterable[dict[str, str]], what: str, *, as_json: bool) -> None:
 
 
 def _say_of_role(role: str | None, config: str | None, data: str | None) -> None:
-    """A role may be made after its users; one that is misspelt is never made."""
+    """Warn about a role that does not exist: it may be made after its users, but a misspelt one never is."""
     if role and all(one["role"] != role for one in running_gateway(config, data).get("/device-roles")["items"]):
         text = "until `mqgate user role` makes it, its users may do only what the access list allows"
         click.echo(f"there is no role {role}: {text}", err=True)
@@ -74,19 +74,19 @@ def _say_of_role(role: str | None, config: str | None, data: str | None) -> None
 )
 @user.command()
 @click.argument("name")
-@click.option("--role", help="Role, whose topic lists count.")
+@click.option("--role", help="Role; its topic lists apply to the user.")
 @click.option("--client-id", help="The only client identifier it may have.")
-@click.option("--fingerprint", help="SHA-256 of the certificate it has to have; then no password is made.")
+@click.option("--fingerprint", help="SHA-256 of the certificate it must have; no password is generated then.")
 @click.option(
-    "--password-file", help="File whose first line is its password; - reads standard input. Else one is made."
+    "--password-file", help="File whose first line is its password; - reads standard input. Default: one is generated."
 )
-@click.option("--token", is_flag=True, help="Make a token instead, with which the device sets its password once.")
+@click.option("--token", is_flag=True, help="Generate a token instead, with which the device sets its password once.")
 @common
 def add(
     name: str, role: str | None, client_id: str | None, fingerprint: str | None, password_file: str | None, token: bool,
     config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add a user. Its password is made and shown, unless one is given."""
+    """Add a user. Its password is generated and shown, unless one is given."""
     given = _given(
         user=name, role=role, client_id=client_id, fingerprint=fingerprint, secret="token" if token else None
     )
@@ -99,18 +99,20 @@ def add(
 )
 @user.command("import")
 @click.argument("text", metavar="FILE", type=TextFile())
-@click.option("--replace", is_flag=True, help="Change users that exist, too.")
-@click.option("--token", is_flag=True, help="Make a token for each user without a password, instead of a password.")
-@click.option("--secrets", "output", type=click.File("w"), help="File for what is made: user,password or user,token.")
+@click.option("--replace", is_flag=True, help="Also change users that exist already.")
+@click.option("--token", is_flag=True, help="For users without a password, generate a token instead of a password.")
+@click.option(
+    "--secrets", "output", type=click.File("w"), help="Write what is generated here (user,password or user,token)."
+)
 @common
 def import_(
     text: str, replace: bool, token: bool, output: Any, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """Add the users of a CSV FILE, whose first line names its columns: user, and of password, hash, role, client_id,
-    fingerprint, enabled what is wanted."""
+    """Add the users of a CSV FILE. Its first line names its columns: user, and any of password, hash, role, client_id,
+    fingerprint, enabled."""
     rows = list(_rows(StringIO(text), token=token))
     if output is not None and output.name != "-":
-        Path(output.name).open("a").close()  # found out before there are users whose passwords it should have
+        Path(output.name).open("a").close()  # found out before users exist whose passwords it should receive
     there, made, written = running_gateway(config, data), csv.writer(output) if output else None, 0
     with click.progressbar(length=len(rows), label="users", file=sys.stderr) as bar:
         for begin in range(0, len(rows), CHUNK):
@@ -121,7 +123,7 @@ def import_(
                     made.writerow(one.values())
                     written += 1
             if output is not None:
-                output.flush()  # chunk by chunk: what could not be written nobody knows
+                output.flush()  # after each chunk: passwords that could not be written are lost
             bar.update(len(chunk))
     if as_json:
         show_json({"users": len(rows), "secrets": written})
@@ -134,7 +136,7 @@ def _rows(file: Iterable[str], *, token: bool) -> Iterator[dict[str, Any]]:
     reader = csv.DictReader(file)
     unknown = set(reader.fieldnames or []) - set(COLUMNS)
     if unknown or "user" not in (reader.fieldnames or []):
-        raise click.UsageError(f"the first line names the columns: user, and of {', '.join(COLUMNS[1:])}")
+        raise click.UsageError(f"the first line names the columns: user, and any of {', '.join(COLUMNS[1:])}")
     for row in reader:
         if None in row or not row["user"]:
             raise click.UsageError(f"line {reader.line_num}: no user, or more values than columns")
@@ -147,7 +149,7 @@ def _rows(file: Iterable[str], *, token: bool) -> Iterator[dict[str, Any]]:
 
 
 def _hashed(row: dict[str, Any]) -> dict[str, Any]:
-    """Passwords that somebody has chosen are hashed here, where it keeps nobody waiting."""
+    """Hash a password that somebody has chosen, here, where it does not keep anybody waiting. Returns the row."""
     password = row.pop("password", None)
     return row if password is None else row | {"hash": hash_password(str(password).encode())}
 
@@ -156,7 +158,7 @@ def _hashed(row: dict[str, Any]) -> dict[str, Any]:
 @click.argument("search", default="")
 @common
 def list_(search: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Users. SEARCH: part of a name."""
+    """List users. SEARCH: part of a name."""
     items = everything(running_gateway(config, data), "/device-users", search=search or None)
     if as_json:
         show_json(items)
@@ -171,7 +173,7 @@ def list_(search: str, config: str | None, data: str | None, as_json: bool) -> N
 @click.argument("name")
 @common
 def show(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """One user, without its password."""
+    """Show one user, without its password."""
     del as_json
     show_json(running_gateway(config, data).get(f"/device-users/{segment(name)}"))
 
@@ -188,19 +190,19 @@ def enable(name: str, config: str | None, data: str | None, as_json: bool) -> No
 @click.argument("name")
 @common
 def disable(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Refuse a user, and disconnect it (0x87)."""
+    """Refuse a user, and disconnect its devices (0x87)."""
     _say(_changed(config, data, "change", [{"user": name, "enabled": False}]), "is disabled", as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
 @click.option("--password-file", help="File whose first line is the new password; - reads standard input.")
-@click.option("--token", is_flag=True, help="Make a token with which the device sets its password once.")
+@click.option("--token", is_flag=True, help="Generate a token with which the device sets its password once.")
 @common
 def rotate(
     name: str, password_file: str | None, token: bool, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """A new password: the old one is void from now on. Who is connected stays so."""
+    """Set a new password; the old one is void from now on. Connected devices stay connected."""
     given = {"user": name, "secret": "token" if token else "make"} | _chosen(password_file)
     _say(_changed(config, data, "change", [given]), "has a new secret", as_json=as_json)
 
@@ -209,14 +211,14 @@ def rotate(
 @click.argument("name")
 @click.option("--role", help="Role; empty: none.")
 @click.option("--client-id", help="The only client identifier it may have; empty: any.")
-@click.option("--fingerprint", help="SHA-256 of the certificate it has to have; empty: any.")
+@click.option("--fingerprint", help="SHA-256 of the certificate it must have; empty: any.")
 @click.option("--password-file", help="File whose first line is its new password, as for `rotate`.")
 @common
 def set_(
     name: str, role: str | None, client_id: str | None, fingerprint: str | None, password_file: str | None,
     config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Change a user; what is connected has its new rights at once."""
+    """Change a user; the new rights apply to its connected devices at once."""
     changes = _given(role=role, client_id=client_id, fingerprint=fingerprint) | _chosen(password_file)
     if not changes:
         raise click.UsageError("say what to change: --role, --client-id, --fingerprint or --password-file")
@@ -229,7 +231,7 @@ def set_(
 @click.argument("name")
 @common
 def delete(name: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Remove a user, and disconnect it (0x87)."""
+    """Remove a user, and disconnect its devices (0x87)."""
     del as_json
     running_gateway(config, data).delete(f"/device-users/{segment(name)}")
     click.echo(f"{name} is removed")
@@ -246,7 +248,9 @@ def _filters(given: tuple[str, ...]) -> list[str]:
 @user.command()
 @click.argument("name", default="")
 @click.option(
-    "--publish", multiple=True, help="A filter its users may publish to; {client} and {user} may be in it. Empty: none."
+    "--publish",
+    multiple=True,
+    help="A filter its users may publish to; it may contain {client} and {user}. Empty: none.",
 )
 @click.option("--subscribe", multiple=True, help="A filter its users may subscribe to. Empty: none.")
 @click.option("-D", "--delete", "gone", is_flag=True, help="Remove the role.")
@@ -255,7 +259,7 @@ def role(
     name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], gone: bool, config: str | None, data: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Without NAME: the roles. With it: show that one; with filters make or change it, to what is given; -D removes
+    """Without NAME: list the roles. With NAME: show that role; with filters make it, or change it to these; -D removes
     it."""
     there = running_gateway(config, data)
     if not (name and (gone or publish or subscribe)):

@@ -14,7 +14,7 @@ from gateway.version import VERSION
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def version(as_json: bool) -> None:
-    """Show the version, and whether a compiled part was built from other sources."""
+    """Show the version, and whether a compiled part was built from other sources than those installed."""
     problem = None
     try:
         compiled = not missing()

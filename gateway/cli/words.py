@@ -1,4 +1,4 @@
-"""Groups of commands that understand what people type: for a word that is no command, what may be meant is told."""
+"""Groups of commands that understand what people type: for an unknown word they suggest what may be meant."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SAME = (
     {"rotate", "password", "passwd", "reset"},
     {"mqsc", "runmqsc", "define", "alter", "display"},
 )
-"""Words for the same thing: other tools have other ones."""
+"""Synonyms: other tools use other words."""
 MQSC = {"create", "define", "delete", "alter", "new", "add", "remove"}
 """What is done to queues by MQSC commands."""
 
 
 def meant(word: str, commands: Collection[str]) -> list[str]:
-    """Which commands may be meant."""
+    """Returns the commands that may be meant."""
     same = [name for name in commands if any({word, name} <= one for one in SAME)]
     return same or get_close_matches(word, commands)
 
@@ -47,12 +47,12 @@ OPTIONS = {
     "--payload": ("--message",), "--count": ("--number",), "--limit": ("--number",), "--pw": ("--password-file",),
     "-P": ("--password-file",), "--password": ("--password-file",), "-C": ("--number",), "-W": ("--timeout",),
 }  # fmt: skip
-"""Options of other programs, mosquitto's among them, and what they are called here: the first that the command has."""
+"""Options of other programs, mosquitto among them, and their names here: the first one that the command has."""
 
 
 def how_it_is_said(error: click.UsageError) -> click.UsageError:
-    """The error, with what to do for who gives settings as a word, or an option another name: as other programs have
-    it."""
+    """Returns the error with advice for those who give settings as a word, or an option the name that it has in other
+    programs."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         if error.option_name == "-v" and error.ctx.command.name == "sub":
             return click.UsageError("No such option '-v': topics are written without it.", error.ctx)
@@ -67,7 +67,7 @@ def how_it_is_said(error: click.UsageError) -> click.UsageError:
 
 
 def behind(error: click.NoSuchOption, args: list[str], commands: Collection[str]) -> click.UsageError:
-    """The error of an option that stands before its command: options stand behind it."""
+    """Returns the error for an option that stands before its command: options stand behind it."""
     path = error.ctx.command_path if error.ctx is not None else "mqgate"
     place = next((at for at, word in enumerate(args) if word in commands), None)
     if place is None:
@@ -78,10 +78,10 @@ def behind(error: click.NoSuchOption, args: list[str], commands: Collection[str]
 
 
 class Words(click.Group):
-    """A group that tells what may be meant."""
+    """A group that suggests what may be meant."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words behind the group's own options."""
+        """Returns the words behind the group's own options."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -91,7 +91,7 @@ class Words(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word."""
+        """Returns the command of the first word."""
         word = args[0]
         if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
             if self.name == "queue" and word in MQSC:

@@ -61,8 +61,8 @@ to_mqtt:
     assert done.exit_code == 1
     found = [line.partition(": ")[2].partition(": define")[0] for line in done.output.splitlines()]
     assert found == [
-        "rule 'gone': there is no queue 'NONE': what it takes is dead-lettered",
-        "rule 'back': there is no queue 'COMMANDS': nothing comes from it",
+        "rule 'gone': there is no queue 'NONE': its messages are dead-lettered",
+        "rule 'back': there is no queue 'COMMANDS': no messages come from it",
     ]
     assert invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(NONE)\nDEFINE QLOCAL(COMMANDS)\n").exit_code == 0
     assert invoke(check, ["--queues", str(settings)]).exit_code == 0

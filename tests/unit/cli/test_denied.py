@@ -31,7 +31,7 @@ def test_what_may_not_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     assert f"{tmp_path}" in done.stderr
-    assert "permission denied: run this as the user whose it is" in done.stderr
+    assert "permission denied: run this as its owner" in done.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
@@ -45,7 +45,7 @@ def test_a_directory_that_may_not_be_looked_into_is_not_an_empty_one(tmp_path: P
     finally:
         os.seteuid(0)
     assert done.exit_code == 3
-    assert f"{tmp_path}: permission denied: run this as the user whose it is" in done.output
+    assert f"{tmp_path}: permission denied: run this as its owner" in done.output
 
 
 def test_the_start_says_the_same() -> None:

@@ -45,7 +45,7 @@ def test_who_speaks_plainly_to_tls_is_told_of_it(tmp_path: Path) -> None:
     context.load_cert_chain(certificate, key)
     with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
         code, said = published(port)
-    assert (code, "a listener with TLS wants --ca-file" in said) == (1, True), said
+    assert (code, "a listener with TLS needs --ca-file" in said) == (1, True), said
 
 
 def test_a_certificate_of_somebody_else_is_no_gateway_that_is_away(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_client_identifier_may_be_named_and_may_be_empty(command: str) -> No
 def test_who_speaks_tls_to_a_plain_port_is_told_of_it(tmp_path: Path) -> None:
     with served(lambda connection: connection.recv(65_536) and None) as port:
         code, said = published(port, "--ca-file", str(Authority(tmp_path).path))
-    assert (code, "a plain listener wants no --ca-file" in said) == (1, True), said
+    assert (code, "leave out --ca-file for a plain listener" in said) == (1, True), said
 
 
 @pytest.mark.parametrize(

@@ -142,4 +142,4 @@ def test_an_interrupted_purge_says_that_the_gateway_goes_on(monkeypatch: pytest.
     monkeypatch.setattr(dlq, "reach", lambda *_: nullcontext(Reach(interrupted, running=running)))
     done = CliRunner().invoke(main, ["dlq", "purge", "--all", "--yes"])
     assert done.exit_code == 1
-    assert ("the gateway goes on removing" in done.output) == running
+    assert ("the gateway is still removing" in done.output) == running

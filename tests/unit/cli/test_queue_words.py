@@ -148,7 +148,7 @@ def test_what_somebody_else_has_got_meanwhile_is_said() -> None:
     messages = _taken(holding(queue), "Q", 3)
     next(messages)
     del queue["1"]
-    with pytest.raises(Refused, match="has got 1 message of the last 3"):
+    with pytest.raises(Refused, match="has taken 1 message of the last 3"):
         list(messages)
     assert queue == {}
 
@@ -176,12 +176,12 @@ def test_numbers_that_count_nothing_are_refused(data: str, number: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
-    (["queue", "put", "Q", "x", "--expiry", "1e300"], 1, "no message can be made of this: expiry_seconds is at most"),
+    (["queue", "put", "Q", "x", "--expiry", "1e300"], 1, "no message can be made of this: expiry_seconds must be"),
     (["queue", "put", "Q", "x", "--format", "TOOLONGFORMAT"], 1, "'TOOLONGFORMAT' is longer than 8 bytes"),
     (["queue", "put", "Q", "x", "--property", "a=\udcff"], 1, "is half of a surrogate pair"),
-    (["queue", "put", "Q", "x", "--file", "-"], 2, "TEXT and --file are two bodies: give one of them"),
+    (["queue", "put", "Q", "x", "--file", "-"], 2, "TEXT and --file exclude each other: give one of them"),
     (["journal", "dump", "-n", "-1"], 2, "-1 is not in the range x>=0"),
-    (["queue", "show", "\udcff"], 2, "'\\udcff' is no text: write it in UTF-8"),
+    (["queue", "show", "\udcff"], 2, "'\\udcff' is not text: write it in UTF-8"),
     (["journal", "salvage", "missing/file"], 3, "missing/file.partial: No such file or directory"),
 ])  # fmt: skip
 def test_what_cannot_be_is_said_in_one_line(data: str, arguments: list[str], code: int, said: str) -> None:
@@ -256,7 +256,7 @@ def test_another_program_on_the_port_of_a_gateway_that_was_killed(data: str, str
     answers.append(b"SSH-2.0-OpenSSH\r\n")
     code, text = refused("status", "--data", data)
     assert code == 3
-    assert f"what answers at http://127.0.0.1:{port} is not the gateway" in text
+    assert f"what answers at http://127.0.0.1:{port} is not a gateway" in text
 
 
 @pytest.mark.parametrize("written", [

@@ -79,7 +79,7 @@ def test_a_gateway_that_was_not_started_again_after_an_upgrade_is_told_of(
     with KeyServer() as server:
         server.paths["/api/v1/queues"] = lambda request: request.give({"detail": detail}, status)
         (tmp_path / "gateway.json").write_text(json.dumps({"admin": server.url}))
-        with pytest.raises(Refused, match=r"of another release than this command: start it again \(there is no"):
+        with pytest.raises(Refused, match=r"of another release than this command: restart it \(there is no"):
             remote(tmp_path, BUSY).get("/queues")
 
 
@@ -92,8 +92,8 @@ def test_a_token_that_was_changed_and_not_read_yet_is_told_of(tmp_path: Path) ->
         with pytest.raises(Refused) as caught:
             running_gateway(None, str(tmp_path))
     assert caught.value.message == (
-        f"the gateway at {server.url} does not take the token of {tmp_path / 'admin.token'}: where that was changed, "
-        "SIGHUP has it read again (systemctl reload mqgate)"
+        f"the gateway at {server.url} does not accept the token in {tmp_path / 'admin.token'}: if it was changed, "
+        "SIGHUP makes the gateway read it again (systemctl reload mqgate)"
     )
     assert vars(caught.value)["exit_code"] == 1
 
@@ -164,7 +164,7 @@ def test_a_gateway_that_is_still_at_it_is_not_said_to_have_done_nothing(
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it is reached, and does not answer
         (tmp_path / "gateway.json").write_text(json.dumps({"admin": f"http://127.0.0.1:{silent.getsockname()[1]}"}))
         there = remote(tmp_path, BUSY)
-        with pytest.raises(Refused, match="may still be doing what was asked for") as refused:
+        with pytest.raises(Refused, match="may still be carrying out the request") as refused:
             there.post("/mqsc", {"text": "DEFINE QLOCAL(A)"})
         assert refused.value.exit_code == 3
         with pytest.raises(Refused, match=r"has not answered for 0 s$"):

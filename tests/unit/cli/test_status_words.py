@@ -28,7 +28,7 @@ def test_what_was_wrong_with_the_files_is_said_where_it_is(finding: Finding, sai
         "last_reload": {"ok": False, "findings": [asdict(finding)], "waiting": []},
     }  # fmt: skip
     lines = _words(answer)
-    assert lines[-2] == "! the last reload was refused; what was in force before still is:"
+    assert lines[-2] == "! the last reload was refused; the previous settings are still in force:"
     assert lines[-1].startswith(said)
     assert not any("skipped" in line for line in lines)
     answer["skipped"] = {"count": 3, "client_id": "line7", "time": 1_800_000_000.0}
