@@ -1,4 +1,4 @@
-"""The access port of the settings, and their access list for the command line."""
+"""The access port made from the settings, and their access list for the command line."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ def _unless_given(settings: Settings, user: str, why: Why) -> Why:
 
 
 def how_users_are_known(settings: Settings) -> str:
-    """The methods by which a client can prove who it is, in the order in which they are asked."""
+    """Returns the methods by which a client can authenticate, in the order in which they are asked."""
     security = settings.security
     by_certificate = any(one.knows_by_certificate for one in settings.listeners)
     known = ["certificate"] if by_certificate and security.certificate_user != "none" else []
     known += ["SCRAM"] if security.users else []
-    return ", ".join([*known, *security.in_order]) or "nothing: no method knows users, so that name is nobody's"
+    return ", ".join([*known, *security.in_order]) or "nothing: no authentication method is configured"
 
 
 def ask_each(settings: Settings, credentials: Credentials) -> Iterator[tuple[str, str, bool]]:
-    """(method, what it says, whether it lets in) of each method, in their order, as if a client had connected so."""
+    """Yields, for each method in order, its name, its answer, and whether it lets the client in, as if a client had
+    connected with these credentials."""
     issuers = [(key, one) for key, one in settings.security.issuers if "jwt" in settings.security.in_order]
     for key, one in issuers:
         yield "jwt", *_ask_issuer(settings, key, one, credentials)
@@ -67,7 +68,7 @@ def ask_each(settings: Settings, credentials: Credentials) -> Iterator[tuple[str
         if isinstance(answer, Login):
             yield method.name, f"lets in as {answer.user}", True
         else:
-            why = next(filter(None, reversed(told)), answer.why) if answer else ""  # a device is not told so much
+            why = next(filter(None, reversed(told)), answer.why) if answer else ""  # a device is not told that much
             yield method.name, f"cannot say: {why}" if answer else "does not know this user and password", False
     policy.close()
 
@@ -80,11 +81,11 @@ def _ask_issuer(settings: Settings, key: str, one: Jwt, who: Credentials) -> tup
         ca = None if one.ca is None else settings.resolve(one.ca, f"{key}.ca")
         fetched = fetch(one, manner_of(one, ca))
         if fetched.keys is None:
-            return f"{name}: its keys cannot be had: {fetched.why}", False
+            return f"{name}: its keys cannot be fetched: {fetched.why}", False
         keys = fetched.keys
     count = counted(len(keys.all), "key")
     if not Tokens.is_token(token):
-        return f"{name}: {count}; the password is no token", False
+        return f"{name}: {count}; the password is not a token", False
     Tokens([Issuer(one, FixedKeys(keys))]).check(token, said.append)
     if isinstance(said[0], NotBelieved):
         return f"{name}: {count}; the token is refused: {said[0].why}", False
@@ -95,7 +96,7 @@ def _ask_issuer(settings: Settings, key: str, one: Jwt, who: Credentials) -> tup
 def access_of(
     settings: Settings, scheduler: Scheduler, secret: bytes, counters: Counters, providers: Providers
 ) -> Gatekeeper:
-    """The access port of these settings."""
+    """Returns the access port of these settings."""
     gatekeeper = Gatekeeper(settings, scheduler, secret)
     gatekeeper.on_guessing = log_lines.guessing
     gatekeeper.on_asked = providers.asked
@@ -108,19 +109,20 @@ def _logged_in(counters: Counters, method: LoginMethod) -> None:
 
 
 _REMEMBERED = 600.0
-"""Seconds. Keys are asked for again within a minute, the others with each login that is not remembered."""
+"""For how many seconds a failure is reported. Keys are asked for again within a minute, the others with each login that
+is not remembered."""
 
 
 class Providers:
-    """How those answer who know identities: each answer is counted, each change is a line in the log."""
+    """How providers of identities answer: each answer is counted, and each change is a line in the log."""
 
     def __init__(self, counters: Counters, monotonic: Callable[[], float]) -> None:
         self._counters, self._monotonic = counters, monotonic
         self._last: dict[str, tuple[str, float]] = {}
-        """The last answer of each, and when it was: why there was none."""
+        """The last answer of each provider, and when it was given: why there was none, or empty."""
 
     def asked(self, method: IdentityMethod, provider: str, why: str) -> None:
-        """One has answered; `why` not, if it has not."""
+        """A provider has answered; `why` says why not, if it has not."""
         self._counters.identity_requests[method, "failed" if why else "ok"] += 1
         before, _ = self._last.get(provider, (None, 0.0))
         self._last[provider] = why, self._monotonic()
@@ -128,7 +130,8 @@ class Providers:
             log_lines.identity(provider, why)
 
     def problems(self) -> Iterator[str]:
-        """Those that do not answer; one that has not been asked for a while may have been taken out of the settings."""
+        """Yields a sentence for each provider that does not answer. One that has not been asked for a while may have
+        been taken out of the settings."""
         since = self._monotonic() - _REMEMBERED
         for why, at in self._last.values():
             if why and at > since:

@@ -26,7 +26,7 @@ from gateway.ports.people import ADMINISTRATOR, VIEWER, Caller
 
 
 def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
-    """The root of the site; `api` is served below /api/v1."""
+    """Returns the root of the site; `api` is served below /api/v1."""
     root = Folder()
     registry = metrics.registry_of(parts.counters, gauges_of(parts))
 
@@ -55,7 +55,8 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
 
 
 def guard_of(directory: Path, settings: Settings) -> Guard:
-    """The tokens and host names that are let in. Without `admin.token_file` the token is in the data directory."""
+    """Returns the tokens and host names that are accepted. Without `admin.token_file` the token is in the data
+    directory."""
     admin = settings.admin
     tokens: dict[str, Caller] = {}
     for name, key, role in (

@@ -1,4 +1,5 @@
-"""The drain of a gateway process: connections are handed back, the open batch is committed, refused messages are left.
+"""The drain of a gateway process: connections are handed back, the open batch is committed, refused messages are
+abandoned.
 
 A message that a queue or the queue manager refuses has not been acknowledged: its device sends it again, to another
 gateway or to this one after its restart. The drain therefore does not wait for it.
@@ -22,11 +23,11 @@ from gateway.session.connection import AUTHENTICATING, Connection
 log = logs.get("mqgate")
 LOOK_SECONDS = 0.02
 LOOKS = 25
-"""How often it is looked whether clients have been read to the end of what they had sent."""
+"""How often to check whether clients have been read to the end of what they had sent."""
 _PACED_PART = 0.8
 """The part of the drain within which all connections are handed back, whatever the rate."""
 PATIENCE = 1.0
-"""Seconds for which refused messages are tried on: a queue may take them again."""
+"""How many seconds refused messages are tried again: a queue may take them after all."""
 
 
 class Drain:
@@ -46,7 +47,7 @@ class Drain:
         self._looks = 0
 
     def begin(self) -> None:
-        """Accept no more connections, tell clients, let what is under way be committed."""
+        """Accept no more connections, tell clients, and let what is in progress be committed."""
         parts, engine = self._parts, self._parts.engine
         parts.listeners.stop_accepting()
         engine.context.draining = True
@@ -59,7 +60,7 @@ class Drain:
         self._look()
 
     def _hand_back(self, now: float) -> None:
-        """So many connections as the rate allows by now; without one all of them."""
+        """Hand back as many connections as the rate allows by now; without a rate all of them."""
         engine = self._parts.engine
         waiting = engine.connections.difference(self._handed_back)
         due = len(waiting)
@@ -71,8 +72,9 @@ class Drain:
         engine.flush()
 
     def _is_heard(self, connection: Connection) -> bool:
-        """Whether all that a client has sent so far is taken: what it sent at QoS 0 it does not send again. Who sends
-        on all the time is not waited for; one who is being looked at cannot, nor for ever."""
+        """Whether everything that a client has sent so far has been taken: what it sent at QoS 0 it does not send
+        again. A client that keeps sending is not waited for; one that is still being authenticated cannot send, and is
+        not waited for forever."""
         engine = self._parts.engine
         if self._looks > LOOKS and connection.state != AUTHENTICATING:
             return True
@@ -88,7 +90,7 @@ class Drain:
             return
         finished = parts.engine.context.idle and not parts.engine.parking.waiting
         if now > self._until:
-            self._leave_held("the drain has taken as long as it may")
+            self._leave_held("the drain has reached its time limit")
             finished = True
         elif not finished and self._only_held():
             self._held_since = self._held_since or now
@@ -103,14 +105,14 @@ class Drain:
             parts.reactor.callLater(LOOK_SECONDS, self._look)
 
     def _programs(self, now: float) -> bool:
-        """Whether programs are connected that may still finish their work: those that ask to be told have been."""
+        """Whether programs are connected that may still finish their work. Those that ask to be told have been told."""
         queue_manager = self._parts.queue_manager
         if not isinstance(queue_manager, EmbeddedQueueManager):
             return False
         return now - self._began < QUIESCE_SECONDS and bool(queue_manager.connections)
 
     def _only_held(self) -> bool:
-        """Whether all that is left is refused for now."""
+        """Whether everything that is left is refused for now."""
         return not self._parts.connected or self._parts.engine.context.idle
 
     def _why(self) -> str:
@@ -118,7 +120,7 @@ class Drain:
             return "the queue manager is away"
         queues = sorted({address.queue for address in self._parts.engine.parking.waiting})
         some = ", ".join(queues[:5]) + (" and others" if len(queues) > 5 else "")
-        return f"{some} {'takes' if len(queues) == 1 else 'take'} nothing now"
+        return f"{some} {'takes' if len(queues) == 1 else 'take'} no messages now"
 
     def _leave_held(self, why: str) -> None:
         """Log what is left, and refuse the connections that wait for its acknowledgement."""
@@ -135,7 +137,7 @@ class Drain:
             left = counted(count, "message is", "messages are")
             log.warning(
                 "drain.left",
-                f"{left} left: {why}; nobody had an acknowledgement for what is left, so it is sent again",
+                f"{left} left: {why}; it was not acknowledged, so it will be sent again",
                 count=count,
             )
         moved = bool(engine.limits.server_reference)

@@ -1,4 +1,4 @@
-"""Settings, with their units and names, as the plain numbers the broker keeps."""
+"""Settings, with their units and names, converted to the plain numbers that the broker keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 
 def limits_of(settings: Settings) -> Limits:
-    """The broker's limits, and those of listeners that have some of their own."""
+    """Returns the broker's limits, and those of listeners that have some of their own."""
     limits = _common(settings)
     limits.listeners = {name: dataclasses.replace(limits, **own) for name, own in _overrides(settings)}
     return limits
@@ -67,7 +67,7 @@ OVERRIDES = (
 
 
 def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The limits that each listener has of its own."""
+    """Yields the limits that each listener has of its own."""
     for listener in settings.listeners:
         own = {key: getattr(listener, key) for key in OVERRIDES if getattr(listener, key) is not None}
         if "max_inflight" in own:
@@ -83,7 +83,8 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def take_over(limits: Limits, settings: Settings) -> None:
-    """Limits that a reload changes: those that are checked when a client connects, and that of the memory."""
+    """Take over the limits that a reload changes: those that are checked when a client connects, and that of the
+    memory."""
     fresh = limits_of(settings)
     limits.max_buffered_bytes = fresh.max_buffered_bytes
     limits.max_connections, limits.max_sessions = fresh.max_connections, fresh.max_sessions
@@ -95,7 +96,7 @@ def take_over(limits: Limits, settings: Settings) -> None:
 
 
 def client_rates(settings: Settings) -> dict[str, ClientRates]:
-    """What clients may send, by listener; listeners without any limit are left out."""
+    """Returns what clients may send, by listener; listeners without any limit are left out."""
     found = {}
     everybody = settings.limits
     for one in settings.listeners:

@@ -1,4 +1,4 @@
-"""What rules and access lists say of listeners, compared with those that the settings have."""
+"""Compares the names of listeners in rules and access lists with those that the settings have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.rules.mappings import Mappings
 
 
 def unmet_rules(mappings: Mappings, settings: Settings) -> Iterator[Finding]:
-    """Conditions of rules that nothing meets: no listener has the name."""
+    """Yields conditions of rules that can never be met, because no listener has the name."""
     known = {listener.name for listener in settings.listeners}
     for rule in mappings.to_mq:
         for name in rule.spec.when.listener or ():
@@ -22,9 +22,9 @@ def unmet_rules(mappings: Mappings, settings: Settings) -> Iterator[Finding]:
 
 
 def unmet_entries(settings: Settings) -> Iterator[Finding]:
-    """The same of the access list, wherever it stands (ConfigurationError)."""
+    """Yields the same for the access list, wherever it is. Raises ConfigurationError if it cannot be read."""
     known = {listener.name for listener in settings.listeners}
     for index, entry in enumerate(load_acl(settings) or ()):
         if entry.listener is not None and entry.listener not in known:
-            what = f"no listener is called `{entry.listener}`: the entry holds for nobody"
+            what = f"no listener is called `{entry.listener}`: the entry applies to nobody"
             yield acl_finding(settings, index, "listener", what, did_you_mean(entry.listener, known))

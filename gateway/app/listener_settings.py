@@ -1,4 +1,5 @@
-"""The listeners of the settings, opened: names of files resolved, errors with what to do, warnings about open ones."""
+"""Opens the listeners of the settings: with names of files resolved, errors that say what to do, and warnings about
+open ones."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ log = logs.get("mqgate")
 
 
 def bind_listeners(listeners: Listeners, settings: Settings) -> None:
-    """Take the address of every listener; nobody can connect yet. OSError names the one that cannot be had, and what to
-    do."""
+    """Bind the address of every listener; nobody can connect yet. Raises OSError, which names the address that is not
+    available and what to do."""
     for listener in listeners_of(settings):
         try:
             listeners.bind(listener)
@@ -40,7 +41,7 @@ def open_listeners(listeners: Listeners, settings: Settings) -> None:
 
 
 def bind_admin(admin: Admin) -> socket.socket | None:
-    """Take the address of the admin port; None: it is switched off."""
+    """Bind the address of the admin port; returns None if it is switched off."""
     if admin.port is None:
         return None
     try:
@@ -50,13 +51,13 @@ def bind_admin(admin: Admin) -> socket.socket | None:
 
 
 def admin_tls(settings: Settings) -> TlsContext | None:
-    """TLS of the admin port. OSError: a file cannot be used."""
+    """Returns the TLS context of the admin port. Raises OSError if a file cannot be used."""
     resolved = resolved_admin_tls(settings)
     return None if resolved is None else TlsContext(resolved, browsers=False)
 
 
 def resolved_admin_tls(settings: Settings) -> Tls | None:
-    """Its settings with absolute names of files."""
+    """Returns the TLS settings of the admin port with absolute names of files."""
     tls = settings.admin.tls
     return None if tls is None else _resolved_tls(settings, "admin.tls", tls)
 
@@ -72,7 +73,8 @@ def _cannot(who: str, where: str, error: OSError) -> OSError:
 
 
 def listeners_of(settings: Settings) -> list[Listener]:
-    """The listeners with absolute names of files: in the settings they are relative to the file that names them."""
+    """Returns the listeners with absolute names of files; in the settings these are relative to the file that names
+    them."""
     return [_resolved(settings, index, listener) for index, listener in enumerate(settings.listeners)]
 
 
@@ -95,14 +97,14 @@ def _resolved_tls(settings: Settings, key: str, tls: Tls) -> Tls:
 
 
 def warning_about_admin(admin: Admin) -> str:
-    """What is open to other hosts on the admin port, for the log; empty: nothing."""
+    """Returns, for the log, what is open to other hosts on the admin port; empty if nothing is."""
     if admin.local or admin.tls is not None:
         return ""
     return f"tokens on {admin.bind} are not encrypted: give `admin.tls`"
 
 
 def warnings_about(listener: Listener, settings: Settings) -> list[str]:
-    """What is open to other hosts on this listener, for the log."""
+    """Returns, for the log, what is open to other hosts on this listener."""
     if listener.local:
         return []
     found = []

@@ -1,11 +1,12 @@
 """Managed users on a state queue: a record for each user and role, read at the start, changed in units of work.
 
-Gateways that share the queue notice each other's changes by one record more, which every change replaces in its unit of
-work: it is looked at every two seconds, and when it is another than before all are read again. So they are after own
-changes too, once these have come to rest: one of another gateway may lie beneath. While a unit of work is open nobody
-else sees what it replaces: that record first, so that whoever does not see it takes nobody for gone. Two gateways that
-make changes at the same moment leave two such records, of which a unit of work replaces one: so somebody counts as gone
-only where as many messages can be seen as the queue holds (its depth has those of open units of work).
+Gateways that share the queue notice each other's changes by one more record, the version, which every change replaces
+in its unit of work. It is looked at every two seconds, and if it differs from before, everything is read again. The
+same is done after own changes, once these have come to rest, because one of another gateway may lie beneath. While a
+unit of work is open, nobody else sees the records that it replaces: the version is replaced first, so that a reader
+that does not see it does not take any user for removed. Two gateways that make changes at the same moment leave two
+versions, of which a unit of work replaces one. So a user counts as removed only if as many messages can be seen as the
+queue holds (its depth includes those of open units of work).
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from gateway.session.connection import ONLINE, Connection
 log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
 LONGEST_COMMIT = 30.0
-"""Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
+"""Seconds after which an own change that is not committed yet no longer prevents looking at those of others."""
 AGAIN_SECONDS, AGAIN_AT_MOST, TRIES, TRIES_OF_NEW = 0.05, 0.8, 30, 6
-"""When a user is looked for again that another gateway is changing: after a time that doubles up to this one, and how
-often. Together longer than a commit on a disk that stands still; one that need not be there is not waited for as long,
-since another gateway may be importing thousands."""
+"""When to look again for a user that another gateway is changing: after a time that doubles up to the second value, and
+at most this often. In all this is longer than a commit on a disk that hangs. A user that need not exist is not waited
+for as long, because another gateway may be importing thousands."""
 AT_ONCE = 500
-"""Users that are looked for together: thousands of devices may use their tokens in the same minute."""
+"""How many users are looked for together: thousands of devices may use their tokens in the same minute."""
 VERSION = sha256(b"version").digest()[:24]
 
 
@@ -50,35 +51,35 @@ class _Found(NamedTuple):
     superseded: list[tuple[bytes, Token]]
     """Records before the last one of their key, which another gateway put at the same moment."""
     disabled: dict[bytes, User]
-    """Users that are disabled by one of these, and not by the last one."""
+    """Users that are disabled by one of the superseded records, and not by the last one."""
     seen: bytes
-    """The version; empty: there is none, or somebody is about to replace it."""
+    """The version; empty if there is none, or somebody is about to replace it."""
     is_all: bool
     """Whether it is certain that nothing is missing."""
 
 
 class UserStore:
-    """Stores what is managed, and brings changes into force for clients that are connected."""
+    """Stores managed users and roles, and brings changes into force for connected clients."""
 
     def __init__(self, engine: Engine, managed: ManagedUsers) -> None:
         self._engine, self.managed = engine, managed
         self._version = b""
-        """That of which all is known."""
+        """The version of which everything is known."""
         self._own = self._rested = b""
-        """That of our last change; and that one, when it was still there at the next look."""
+        """The version of our last change; and that one, if it was still there at the next look."""
         self._changes = self._committed = 0
-        """How many we have made, and how many of them are on the queue."""
+        """How many changes we have made, and how many of them are on the queue."""
         self._changed_at = 0.0
         self._unseen = 0
-        """At how many looks, one after the other, the version was not there."""
+        """At how many consecutive looks the version was not there."""
         self._waiting: deque[tuple[list[str], Callable[[], None], bool]] = deque()
-        """Changes that are to be made, of which users, and whether these need not be there."""
+        """Changes that are to be made: of which users, the change, and whether these need not exist."""
         self._asked = False
-        """Whether it is being read what is there of the next ones."""
+        """Whether the users of the next changes are being read."""
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
 
     def start(self) -> None:
-        """Read all, before anybody connects; then look for changes of others."""
+        """Read everything before anybody connects; then look for changes of others."""
         found = self._load()
         self._version = found.seen
         self._use(found)
@@ -91,7 +92,7 @@ class UserStore:
         self, users: Iterable[User] = (), roles: Iterable[Role] = (), *, gone: Iterable[User | Role] = (),
         done: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Put these into force and store them; `done` is called when that is committed."""
+        """Bring these into force and store them; `done` is called when that is committed."""
         users, roles, gone = [one._replace(changed=time.time()) for one in users], list(roles), list(gone)
         batch = self._engine.context.batch
         self._own = secrets.token_bytes(16)
@@ -117,8 +118,8 @@ class UserStore:
         self._engine.flush()
 
     def when_current(self, users: Iterable[str], change: Callable[[], None], *, new: bool = False) -> None:
-        """Call `change` when it is known of these users what other gateways have made of them; `new`: that they are not
-        there is what is expected, and needs no proof."""
+        """Call `change` when it is known what other gateways have made of these users. `new`: they are expected not to
+        exist, which needs no proof."""
         if self._engine.context.remote_reads is None:
             change()
             return
@@ -144,7 +145,7 @@ class UserStore:
         context.ask(partial(self._newest, wanted), partial(self._current, wanted, count, tries + 1))
 
     def _newest(self, wanted: dict[str, bool]) -> _Found:
-        """The records of some users, each with whether it takes a proof that there is none."""
+        """Returns the records of some users. `wanted` says for each whether it takes a proof that there is none."""
         seen, rows = self._seen(), self._engine.context.queue_manager
         found = self._read([(key, row) for key in map(_user_key, wanted) for row in rows_of(rows, USERS, key)])
         found = found._replace(seen=seen, is_all=bool(seen) and self._seen() == seen)
@@ -153,31 +154,31 @@ class UserStore:
         return found
 
     def _current(self, wanted: dict[str, bool], count: int, tries: int, found: _Found | MQError) -> None:
-        """What is there of the users of the next changes, so many; they are made to what is known where nothing can be
-        read."""
+        """The users of the next `count` changes have been read: make the changes. If nothing could be read, they are
+        made to what is known."""
         if not isinstance(found, MQError):
             missing = [name for name in wanted if _user_key(name) not in found.stored]
             is_certain = found.is_all or not (found.seen or self._version or self._own)  # or there never was any
             most = TRIES if any(wanted[name] for name in missing) else TRIES_OF_NEW
-            if missing and not is_certain and tries < most:  # another gateway is changing it, or removes it
+            if missing and not is_certain and tries < most:  # another gateway is changing or removing it
                 wait = min(AGAIN_SECONDS * 2 ** (tries - 1), AGAIN_AT_MOST)
                 self._engine.context.scheduler.later(wait, lambda: self._read_again(wanted, count, tries))
                 return
             self._use(found, of=missing)
         try:
-            for _ in range(count):  # each to what the one before it has made
+            for _ in range(count):  # each to the result of the one before it
                 self._waiting.popleft()[1]()
         finally:
             self._asked = False
         self._next_change()
 
     def _is_under_way(self) -> bool:
-        """Whether a change of ours is not committed yet: what is read now would take it back."""
+        """Whether an own change is not committed yet: what is read now would undo it."""
         waited = self._engine.context.clock.monotonic() - self._changed_at
         return self._committed < self._changes and waited < LONGEST_COMMIT
 
     def _claimed(self, claim: User) -> None:
-        """A token has set a password: that is all of the user that changes, whatever else has meanwhile."""
+        """A token has set a password: change only that, whatever else has changed meanwhile."""
         self.when_current([claim.name], partial(self._store_claim, claim, self._engine.context.clock.monotonic()))
 
     def _store_claim(self, claim: User, at: float) -> None:
@@ -198,7 +199,7 @@ class UserStore:
             self._engine.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
 
     def _enforce(self, changed: set[str], *, everybody: bool) -> None:
-        """Those that may not be connected any more are not, and rights are those of now."""
+        """Disconnect those that may no longer be connected, and apply the current rights to the others."""
         engine = self._engine
         for connection in list(engine.connections):
             publisher = connection.publisher
@@ -206,7 +207,7 @@ class UserStore:
                 continue
             why = self.managed.refuses(publisher.user, publisher.client_id)
             if not why and publisher.user not in self.managed.users and connection.auth.method == "managed":
-                why = "the user is no more"
+                why = "the user has been removed"
             if why:
                 self._end(connection, why)
             elif not everybody and connection.state == ONLINE:
@@ -217,12 +218,13 @@ class UserStore:
     # -- the queue --
 
     def _load(self) -> _Found:
-        """All that is stored."""
+        """Returns everything that is stored."""
         return self._read(self._engine.context.queue_manager.load(USERS))
 
     def _load_while(self, seen: bytes, *, is_gone: bool = False) -> _Found:
-        """All that is stored while this is the version. Nothing is missing where nobody has replaced that meanwhile and
-        no message is hidden in a unit of work. `is_gone`: there is none, and no change can be under way any more."""
+        """Returns everything that is stored while this is the version. Nothing is missing if nobody has replaced the
+        version meanwhile and no message is hidden in a unit of work. `is_gone`: there is no version, and no change can
+        be in progress any more."""
         queue_manager = self._engine.context.queue_manager
         depth = queue_manager.depth(USERS)
         rows = list(queue_manager.load(USERS))
@@ -230,7 +232,7 @@ class UserStore:
         return self._read(rows)._replace(seen=seen, is_all=is_whole)
 
     def _read(self, rows: Iterable[tuple[bytes, Stored]]) -> _Found:
-        """What cannot be read is left out, and said."""
+        """Returns the records that were read. What cannot be read is left out and logged."""
         found: dict[bytes, User | Role] = {}
         versions: list[bytes] = []
         last: dict[bytes, Token] = {}
@@ -247,7 +249,7 @@ class UserStore:
                 record = read_object(bytes(stored.data))
                 one = user_of(record) if record.pop("kind") == "user" else role_of(record)
             except (ValueError, KeyError, TypeError) as error:
-                log.warning("user.unreadable", f"a record of {USERS} is none of a user or role: {error}", key=key.hex())
+                log.warning("user.unreadable", f"a record of {USERS} is not a user or role: {error}", key=key.hex())
                 continue
             before = found.get(key)
             disabled.pop(key, None)
@@ -257,8 +259,8 @@ class UserStore:
         return _Found(found, superseded, disabled, b"".join(versions), is_all=True)
 
     def _use(self, found: _Found, *, of: Iterable[str] | None = None) -> None:
-        """Bring these into force. Those that are missing are no more, if it is all there is; `of`: these users among
-        them, as the others were not looked for."""
+        """Bring these into force. If they are everything that is stored, those that are missing have been removed;
+        `of`: only these users, because the others were not looked for."""
         users = {one.name: self.managed.as_claimed(one) for one in found.stored.values() if isinstance(one, User)}
         roles = {one.name: one for one in found.stored.values() if isinstance(one, Role)}
         managed = self.managed
@@ -275,8 +277,8 @@ class UserStore:
         self._tidy(found)
 
     def _tidy(self, found: _Found) -> None:
-        """Remove what is superseded, so that nothing is there again when the last record goes; and write what has been
-        made of several records."""
+        """Remove superseded records, so that nothing reappears when the last record is removed, and write what has been
+        made from several records."""
         context = self._engine.context
         for key, token in found.superseded:
             if token not in context.being_taken(USERS, key):
@@ -297,20 +299,21 @@ class UserStore:
         context.ask(lambda: self._newer(is_gone=is_gone), lambda found: self._looked(found, changes))
 
     def _newer(self, *, is_gone: bool) -> tuple[_Found | None, bytes]:
-        """What is there, if it has to be read again, and the version that was on the queue before. `is_gone`: that
-        could not be seen for longer than a change takes; somebody may have cleared the queue."""
+        """Returns what is stored, if it has to be read again, and the version that was on the queue before. `is_gone`:
+        the version could not be seen for longer than a change takes; somebody may have cleared the queue."""
         seen = self._seen()
         if seen == self._version or (seen == self._own and seen != self._rested):
             return None, seen
         return self._load_while(seen, is_gone=is_gone), seen
 
     def _seen(self) -> bytes:
-        """The versions on the queue, one after the other: there are several when gateways have made changes at the same
-        moment. Empty: there is none, or somebody is about to replace it."""
+        """Returns the versions on the queue, one after the other: there are several if gateways have made changes at
+        the same moment. Empty if there is none, or somebody is about to replace it."""
         return b"".join(bytes(row.data) for row in rows_of(self._engine.context.queue_manager, USERS, VERSION))
 
     def _looked(self, answer: tuple[_Found | None, bytes] | MQError, changes: int) -> None:
-        """`changes`: how many there were when it was asked; since then there may be more, which it does not know."""
+        """The queue was looked at. `changes`: how many own changes there were when that began; the answer does not
+        include later ones."""
         if not isinstance(answer, MQError):
             found, seen = answer
             self._unseen = 0 if seen else self._unseen + 1
@@ -327,7 +330,7 @@ def _user_key(name: str) -> bytes:
 
 
 def key_of(one: User | Role) -> bytes:
-    """The key of a record."""
+    """Returns the key of a record."""
     return sha256(f"{_kind(one)}:{one.name}".encode()).digest()[:24]
 
 

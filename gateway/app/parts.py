@@ -147,7 +147,7 @@ class Parts:
         self.engine.context.on_denied = self.clients.denied if events.wanted else None
 
     def _open_queue_manager(self) -> BatchQueueManager:
-        """The queue manager of the settings."""
+        """Returns the queue manager of the settings."""
         ibm = self.settings.queue_manager.ibm
         if self.settings.queue_manager.buffer is not None:
             from gateway.app.queue_managers.buffer import open_buffered  # the drivers are optional
@@ -164,7 +164,8 @@ class Parts:
         log_lines.stalled(stall)
 
     def _open_spans(self) -> Spans | None:
-        """The exporter of spans, if the settings name a collector. ConfigurationError where it is not installed."""
+        """Returns the exporter of spans, if the settings name a collector. ConfigurationError where it is not
+        installed."""
         tracing = self.settings.tracing
         if tracing.endpoint is None:
             return None
@@ -175,7 +176,7 @@ class Parts:
         return spans
 
     def declare_names(self) -> None:
-        """The closed label sets of the metrics: listeners, rules, the queue manager."""
+        """Declare the closed label sets of the metrics: listeners, rules, the queue manager."""
         listeners = [listener.name for listener in self.settings.listeners]
         managers = (self.queue_manager.name, *self.settings.targets)
         self.counters.declare(Names(tuple(listeners), self.table.names, managers))
@@ -203,7 +204,7 @@ class Parts:
         return connected and not self.engine.context.held_since and not self.disk_hangs()
 
     def disk_hangs(self) -> str:
-        """The write to the gateway's own disk that everybody is waiting for, in words; empty if none hangs."""
+        """Returns the write to the gateway's own disk that everybody is waiting for, in words; empty if none hangs."""
         store = self.own_store
         return disk_hangs(str(self.directory), store.disk_silence) if isinstance(store, EmbeddedQueueManager) else ""
 
@@ -212,7 +213,7 @@ class Parts:
         return self.disk_hangs() or self.engine.failures.last_text
 
     def dead_letter_queue(self) -> str:
-        """The queue manager's DEADQ."""
+        """Returns the queue manager's DEADQ."""
         name: str = getattr(self.queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
         return name
 
@@ -231,7 +232,8 @@ class Parts:
         return {*self.named_queues(), self.engine.context.dead_letter_queue, SET_ASIDE} - {""}
 
     def depths_kept(self) -> Iterator[int]:
-        """The number of messages on each queue of rules and for dead letters, counted one queue at each step."""
+        """Returns the number of messages on each queue of rules and for dead letters, counted one queue at each
+        step."""
         return (self.queue_status.depth(name) or 0 for name in self._queues_to_count())
 
     def set_aside(self) -> str:
@@ -256,7 +258,7 @@ class Parts:
         return disk or (self.queue_manager.storage_full if isinstance(self.queue_manager, Fills) else None)
 
     def room(self) -> Room | None:
-        """How many bytes the messages on the gateway's own disk take, and how many they may take."""
+        """Returns how many bytes the messages on the gateway's own disk take, and how many they may take."""
         buffer = self.buffer
         if buffer is None:
             return room_of(self.settings)
@@ -272,7 +274,7 @@ class Parts:
         return {name: None if bound is None else bound * 1000 for name, bound in bounds.items()}
 
     def snapshot(self) -> Snapshot:
-        """The state from which the probes are answered."""
+        """Returns the state from which the probes are answered."""
         room = self.room()
         return Snapshot(
             configured=True,

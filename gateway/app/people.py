@@ -1,4 +1,4 @@
-"""The people of the settings: their file, those who know them elsewhere, bounds of guesses and sessions; read at start
+"""The people of the settings: their file, the providers that know them, limits for guesses and sessions; read at start
 and again on reload."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def people_of(settings: Settings, directory: Path, secret: bytes, soon: Callable[[Callable[[], None]], None]) -> People:
-    """The people of these settings (ConfigurationError)."""
+    """Returns the people of these settings. Raises ConfigurationError."""
     bounds = settings.security.guesses
     guesses = Guesses(bounds.per_user, bounds.per_address, bounds.within)
     sessions = Sessions(settings.admin.session_idle, settings.admin.session_length)
@@ -30,8 +30,8 @@ def people_of(settings: Settings, directory: Path, secret: bytes, soon: Callable
 
 
 def prepare(people: People, before: Settings | None, settings: Settings, directory: Path) -> Callable[[], None]:
-    """Read the file again; calling the answer puts it into force. ConfigurationError: nothing changes. Who was signed
-    in by a provider or directory with other settings is signed out."""
+    """Read the file again; calling the result puts it into force. Raises ConfigurationError, and then nothing changes.
+    A person who was signed in by a provider or directory with other settings is signed out."""
     file = users_file(settings, directory)
     users = file.read()
     told = Providers().told
@@ -54,20 +54,20 @@ def prepare(people: People, before: Settings | None, settings: Settings, directo
 
 
 class Providers:
-    """Each change of whether somebody answers is a line in the log."""
+    """Logs each change of whether a provider answers."""
 
     def __init__(self) -> None:
         self._well: dict[str, bool] = {}
 
     def told(self, provider: str, why: str) -> None:
-        """One has answered; `why` not, if it has not."""
+        """A provider has answered; `why` says why not, if it has not."""
         if self._well.get(provider, True) != (not why):
             log_lines.identity(provider, why)
         self._well[provider] = not why
 
 
 def users_file(settings: Settings, directory: Path) -> UsersFile:
-    """The file of users."""
+    """Returns the file of users."""
     named = settings.admin.users_file
     return UsersFile(directory / "admin.users" if named is None else Path(settings.resolve(named, "admin.users_file")))
 
@@ -76,7 +76,7 @@ def _provider(settings: Settings, told: Callable[[str, str], None]) -> Provider 
     oidc = settings.admin.oidc
     if oidc is None:
         return None
-    from gateway.people.oidc import Provider  # with what it needs to ask, only where it is asked
+    from gateway.people.oidc import Provider  # loaded, with what it needs, only where it is used
 
     secret = read_secret(settings, oidc.client_secret, oidc.client_secret_file, "admin.oidc.client_secret_file")
     ca = None if oidc.ca is None else settings.resolve(oidc.ca, "admin.oidc.ca")

@@ -1,4 +1,5 @@
-"""The service by which the data pipeline reads from the running queue manager, and the lag of its consumer groups."""
+"""The service through which the data pipeline reads from the running queue manager, and the lag of its consumer
+groups."""
 
 from __future__ import annotations
 
@@ -21,19 +22,19 @@ NEEDED = ("numpy", "pyarrow")
 
 
 def pipeline_of(queue_manager: BatchQueueManager, directory: Path, reports: JobReports) -> PipelineService | None:
-    """The service, if the queue manager is embedded. Queues of IBM MQ are drained or browsed instead."""
+    """Returns the service, if the queue manager is embedded. Queues of IBM MQ are drained or browsed instead."""
     if not isinstance(queue_manager, EmbeddedQueueManager):
         return None
     return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), directory, reports)
 
 
 def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[str, str], bytes], Reply]:
-    """The service's request handler; without the libraries, one that answers what to install."""
+    """Returns the service's request handler; without the libraries, one that answers what to install."""
 
     def answer(method: str, path: str, query: Mapping[str, str], body: bytes) -> Reply:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing and path in {"messages", "put"}:
-            text = f"this gateway has no {' and no '.join(missing)}: {how_to_install('data')} where it runs"
+            text = f"this gateway lacks {' and '.join(missing)}: {how_to_install('data')} on its machine"
             return Reply(503, JSON, iter([json.dumps({"error": text, "kind": ""}).encode()]))
         return service.handle(method, path, query, body)
 
@@ -41,7 +42,7 @@ def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[st
 
 
 def pipeline_state(service: PipelineService | None, now: float) -> dict[str, Any]:
-    """The body of GET /pipeline."""
+    """Returns the body of GET /pipeline."""
     shown = service.groups() if service is not None else []
     queues = [
         {
@@ -60,7 +61,7 @@ def pipeline_state(service: PipelineService | None, now: float) -> dict[str, Any
 
 
 def _job(group: Mapping[str, Any], told: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """A job: what its group says, and what it has told of itself since this process began."""
+    """Returns a job: the state of its group, and what the job has reported about itself since this process began."""
     runs = bool(group["owner"]) and group["expires"] > now
     read = f"read by {group['owner']}" if group["owner"] else "nobody reads"
     return {

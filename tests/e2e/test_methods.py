@@ -142,7 +142,7 @@ def test_check_tries_each_method(gateway: RunningGateway) -> None:
     said = done.stdout.decode()
     assert "ldap: lets in as operators:alice" in said
     assert "password_file: does not know" in said
-    assert "the password is no token" in said
+    assert "the password is not a token" in said
     done = ask("bob", b"wrong\n")
     assert (done.returncode, done.stdout.decode().splitlines()[-1]) == (1, "nobody lets in bob: 1 file, 0 tests passed")
     done = ask("", signed(KEY, "k1", exp=1), "--json")

@@ -137,7 +137,7 @@ def test_a_reload_that_is_asked_for_during_the_start_comes_after_it(tmp_path: Pa
 
     def let_it_in() -> None:
         until = time.monotonic() + 60
-        while not (gateway.process and "is waited for" in gateway.log) and time.monotonic() < until:
+        while not (gateway.process and "waiting for it, at most" in gateway.log) and time.monotonic() < until:
             time.sleep(0.01)
         assert gateway.process is not None
         gateway.process.send_signal(signal.SIGHUP)
@@ -164,7 +164,7 @@ def test_the_first_process_of_a_container_can_be_ended_while_it_starts(tmp_path:
     command += ["--port", "0", "--admin-port", "0", "--data", str(tmp_path / "data")]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, cwd=tmp_path) as process:
         try:
-            waiting.until(lambda: "is waited for" in log.read_text())
+            waiting.until(lambda: "waiting for it, at most" in log.read_text())
             (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(first), signal.SIGTERM)
             assert process.wait(20) == 128 + signal.SIGTERM

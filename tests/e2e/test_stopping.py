@@ -85,7 +85,7 @@ def test_what_a_queue_refuses_does_not_delay_the_end(tmp_path: Path) -> None:
         assert packets.PUBACK not in old.rest()
         assert other.rest() == [packets.DISCONNECT]
         assert '"drain.left"' in gateway.log
-        assert "2 messages are left: SHUT.Q takes nothing now" in gateway.log
+        assert "2 messages are left: SHUT.Q takes no messages now" in gateway.log
         assert '"stopped"' in gateway.log
     (tmp_path / "objects.mqsc").write_text(OBJECTS.replace("DISABLED", "ENABLED"))
     with RunningGateway(tmp_path, settings=SETTINGS) as again:

@@ -242,13 +242,13 @@ def test_names_that_are_no_targets_are_told_without_connecting(check: Checked, t
     settings = f"targets:\n  QM2: {target}\n  QM4: {target}\nmappings: [map.yaml]\n"
     code, said = check(settings)
     assert code == 1
-    assert "map.yaml:3:54: rule 'a': `QM22` is no target: the settings have `QM2`, `QM4`: did you mean" in said
-    assert "map.yaml:4:54: rule 'b': `qm2` is no target: its messages go by way of the gateway's own" in said
+    assert "map.yaml:3:54: rule 'a': `QM22` is not a target: the settings have `QM2`, `QM4`: did you mean" in said
+    assert "map.yaml:4:54: rule 'b': `qm2` is not a target: its messages go by way of the gateway's own" in said
     rules.write_text('version: 1\nto_mq:\n  - {name: a, topic: "a/#", queue: A, queue_manager: [QM2]}\n')
     code, said = check(settings)
     assert code == 0
     rules.write_text("version: 1\nto_mqtt:\n  - {name: a, topic: t, queue: A, queue_manager: QM3}\n")
     refused = check(settings)
     assert refused[0] == 1
-    assert "map.yaml:3:50: rule 'a': `QM3` is no target: the settings have `QM2`, `QM4`" in refused[1]
+    assert "map.yaml:3:50: rule 'a': `QM3` is not a target: the settings have `QM2`, `QM4`" in refused[1]
     assert "no rule puts to the target `QM4`, or consumes from it: name it in a rule's `queue_manager`, or rem" in said

@@ -1,1 +1,1 @@
-"""The administration API: one module for each group of endpoints, all of them plain functions of a call."""
+"""The administration API: one module for each group of endpoints, all of which are plain functions of a call."""

@@ -1,4 +1,4 @@
-"""The audit trail: records of MQGATE.AUDIT, those that were put first first."""
+"""The audit trail: the records on MQGATE.AUDIT, oldest first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.ports.state_queues import AUDIT
 
 
 def audit_endpoints(inspection: Inspects | None) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
     views = QueueViews(inspection)
 
     def trail(call: Call) -> tuple[int, object]:
@@ -26,7 +26,7 @@ def audit_endpoints(inspection: Inspects | None) -> list[Endpoint]:
         except MQError as error:
             if error.reason != mq.MQRC_UNKNOWN_OBJECT_NAME:
                 raise
-            page = []  # nothing was put there yet
+            page = []  # nothing has been put there yet
         following = None if is_last(page, limit) else str(page[-1].token)
         return 200, {"items": [one for seen in page if (one := _record(seen)) is not None], "next": following}
 
@@ -34,7 +34,7 @@ def audit_endpoints(inspection: Inspects | None) -> list[Endpoint]:
 
 
 def _record(seen: Seen) -> dict[str, Any] | None:
-    """What a message says; None where it is no record of ours."""
+    """Returns what a message says; None if it is not a record of ours."""
     try:
         found = json.loads(seen.data)
     except (ValueError, RecursionError):

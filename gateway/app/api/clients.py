@@ -1,4 +1,4 @@
-"""Devices: connected, or known by their session; kick and purge."""
+"""Devices, connected or known by their session; kick and purge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
 def client_endpoints(engine: Engine, why: Callable[[str], str], history: ClientHistory) -> list[Endpoint]:
-    """The endpoints of this module. `why` says for what a queue refuses messages."""
+    """Returns the endpoints of this module. `why` says why a queue refuses messages."""
     views = ClientViews(engine, why, history)
     return [
         endpoint("GET", "/clients", VIEWER, views.listing),
@@ -41,7 +41,7 @@ class ClientViews:
         self._history = history
 
     def listing(self, call: Call) -> tuple[int, object]:
-        """GET /clients. Nobody waits while a hundred thousand are looked at."""
+        """GET /clients. Other requests do not wait while a hundred thousand are looked at."""
         wanted, state = call.query.get("search", "").lower(), call.query.get("state")
         user, listener = call.query.get("user"), call.query.get("listener")
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
@@ -153,10 +153,10 @@ class ClientViews:
         }
 
     def past(self, call: Call) -> tuple[int, object]:
-        """GET /clients/{client_id}/history: also of clients that never got in."""
+        """GET /clients/{client_id}/history; also for clients that were never admitted."""
         events = self._history.of(call.path["client_id"])
         if not events and self._engine.sessions.get(call.path["client_id"]) is None:
-            raise Problem(404, "Not found", "nothing is known of this client identifier since the gateway has started")
+            raise Problem(404, "Not found", "nothing is known about this client identifier since the gateway started")
         return 200, {
             "items": [
                 {"event": one.event, "text": one.text, "first": one.first, "last": one.last, "count": one.count,
@@ -195,6 +195,6 @@ def _topic(staged: Publication | Plain | StagedRun) -> str:
 
 
 def _left_at(session: Session) -> float | None:
-    """When its connection ended; None for a session that never expires: the time is not recorded."""
+    """Returns when its connection ended; None for a session that never expires, whose time is not recorded."""
     expires = session.ends_at and session.expiry != NEVER
     return round(session.ends_at - session.expiry, 3) if expires else None

@@ -1,4 +1,4 @@
-"""Dead letters: by reason and destination, replayed with their original descriptor, or purged."""
+"""Dead letters: listed by reason and destination, replayed with their original descriptor, or purged."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ REPLAY_AT_ONCE = 100
 
 
 RuleOf = Callable[[str, str | None], str | None]
-"""The rule of a dead letter by its destination and topic, as the rules are now."""
+"""Returns the rule of a dead letter by its destination and topic, according to the current rules."""
 
 
 def _is_like(destination: str, pattern: str) -> bool:
-    """Whether a destination is this one, or fits a generic name."""
+    """Whether a destination is this one, or matches a generic name."""
     return destination == pattern or fnmatch.fnmatchcase(destination.strip(), pattern)
 
 
@@ -59,9 +59,9 @@ def dead_letter_endpoints(
     in_slices: InSlices | None = None,
     table: Callable[[], Table] | None = None,
 ) -> list[Endpoint]:
-    """The endpoints of this module; `queue` names the dead-letter queue, `replayed` is told what became of each,
-    `replays` puts back what is set aside. `in_slices`: set where devices are served by the same thread. `table`: the
-    rules that are in force, where there are any."""
+    """Returns the endpoints of this module. `queue` names the dead-letter queue, `replayed` is called with what became
+    of each, `replays` puts back what is set aside. `in_slices` is set where the same thread serves devices. `table`:
+    the rules in force, where there are any."""
     views = DeadLetterViews(inspection, queue, rule_of, replayed, replays, in_slices, table)
     return [
         endpoint("GET", "/dlq", VIEWER, views.listing),
@@ -71,7 +71,7 @@ def dead_letter_endpoints(
 
 
 class DeadLetterViews(QueueViews):
-    """What the API says of dead letters."""
+    """Dead letters as the API shows them."""
 
     what = "dead letters"
 
@@ -93,7 +93,7 @@ class DeadLetterViews(QueueViews):
         self._replays = replays
 
     def _name(self, selection: dict[str, Any]) -> str:
-        """The queue that a call is about: the dead-letter queue, or that of what is set aside."""
+        """Returns the queue that a call is about: the dead-letter queue, or that of set-aside messages."""
         name = str(selection.get("queue") or self._queue())
         if name not in {self._queue(), SET_ASIDE}:
             raise Problem(404, "Not a dead-letter queue", f"`queue` is {self._queue()} or {SET_ASIDE}")
@@ -150,7 +150,7 @@ class DeadLetterViews(QueueViews):
         return 200, {"items": items, "total": total, "next": following, "summary": table}
 
     def _selected(self, selection: dict[str, Any]) -> Iterator[tuple[Seen, dlh.Dlh | None] | None]:
-        """The selected dead letters, in order; None for each that is not."""
+        """Yields the selected dead letters in order, and None for each that is not selected."""
         name = self._name(selection)
         tokens = {str(token) for token in selection.get("tokens") or ()}
         after: Any = self.token(str(selection["after"])) if "after" in selection else None
@@ -180,7 +180,7 @@ class DeadLetterViews(QueueViews):
         return header.dest_q_name if header is not None else ""
 
     def _aside(self, seen: Seen) -> dict[str, object]:
-        """A message that is set aside."""
+        """Returns a set-aside message as the API shows it."""
         found = set_aside.shown(seen)
         rule = self._rule_of("", found["topic"]) if found["topic"] else None
         return {**summary(seen), "queue": SET_ASIDE, **found, "rule": rule, "dead_since": None}
@@ -204,7 +204,7 @@ class DeadLetterViews(QueueViews):
         }
 
     def replay(self, call: Call) -> tuple[int, object]:
-        """POST /dlq/replay: each message back to its destination, in a unit of work with its removal."""
+        """POST /dlq/replay: put each message back to its destination, in one unit of work with its removal."""
         check_put(call.role, str(call.body.get("to") or ""))
         return self._answered(self._replay(call))
 
@@ -215,7 +215,7 @@ class DeadLetterViews(QueueViews):
         failed: list[dict[str, object]] = []
         tokens = yield from self._bounded(selection, limit)
         waiting = list[_Letter]()
-        for token in tokens:  # the messages one by one: together they may be long
+        for token in tokens:  # one by one, because together the messages may be long
             yield
             matched += 1
             if selection.get("dry_run"):
@@ -236,7 +236,8 @@ class DeadLetterViews(QueueViews):
         return 200, {"matched": matched, "done": done, "failed": failed}
 
     def _letter(self, token: Any, selection: dict[str, Any], role: str) -> _Letter | MQError | None:
-        """What puts a message back, or why it cannot be; None of one that was set aside, which has been put back."""
+        """Returns what puts a message back, or why it cannot be put back; None for one that was set aside and has just
+        been put back."""
         try:
             seen = self.inspection.message(self._name(selection), token)
         except MQError as error:
@@ -254,8 +255,8 @@ class DeadLetterViews(QueueViews):
         return _Letter(token, unit, rule, len(seen.data))
 
     def _put_back(self, letters: list[_Letter], failed: list[dict[str, object]]) -> Generator[None, None, int]:
-        """Those that have come together, in one unit of work; each alone where that is refused, so that one keeps none
-        of the others back, with devices served between them. How many are on their destination."""
+        """Put back letters together, in one unit of work, or each alone if that is refused, so that none keeps the
+        others back; devices are served in between. Returns how many are on their destination."""
         if len(letters) > 1:
             puts, takes = [
                 list(joined.from_iterable(parts)) for parts in zip(*(one.parts for one in letters), strict=True)
@@ -275,10 +276,10 @@ class DeadLetterViews(QueueViews):
         return done
 
     def _bounded(self, selection: dict[str, Any], limit: int) -> Generator[None, None, list[Any]]:
-        """The tokens of those that are selected, so many at most."""
+        """Returns, in steps, the tokens of at most `limit` of the selected messages."""
         tokens: list[Any] = []
         if selection.get("tokens") and not {"reason", "destination", "text"} & selection.keys():
-            for text in selection["tokens"]:  # they need not be looked for
+            for text in selection["tokens"]:  # these need not be looked for
                 yield
                 if len(tokens) >= limit:
                     break
@@ -294,7 +295,8 @@ class DeadLetterViews(QueueViews):
         return tokens
 
     def _token_of(self, name: str, token: Any) -> Any:
-        """Of a message that is there, be it damaged: it can be purged, and why it cannot be put back is said."""
+        """Returns the token of a message that is there, even if damaged: it can be purged, and the answer says why it
+        cannot be put back."""
         try:
             return self.inspection.message(name, token).token
         except MQError as error:
@@ -303,12 +305,12 @@ class DeadLetterViews(QueueViews):
             return token
 
     def _unit_of(self, seen: Seen, header: dlh.Dlh | None, to: str, role: str, *, through_rules: bool) -> Unit:
-        """The unit of work that puts a message back and removes it; MQError where it cannot be put back."""
+        """Returns the unit of work that puts a message back and removes it. Raises MQError if it cannot be put back."""
         if seen.locked:
             raise MQError(2042, "somebody has it in a unit of work")
         takes = [Takes(self._queue(), b"", [seen.token])]
         if header is not None and (cut := deadletter.cut_bytes(header)) and (through_rules or not to):
-            text = f"{counted(cut, 'byte')} of it had no room on this queue and are lost: say where to put what is left"
+            text = f"{counted(cut, 'byte')} of it did not fit on this queue and are lost: use `to` for the rest"
             raise MQError(mq.MQRC_TRUNCATED_MSG_FAILED, text)
         if through_rules:
             return Unit(self._puts_by_rules(seen, header), takes)
@@ -321,9 +323,9 @@ class DeadLetterViews(QueueViews):
         if not queue:
             raise MQError(2085, "its header names no destination: say where to with `to`")
         if queue == self._queue():
-            text = "its destination is the dead-letter queue itself, where it would lose its header: say where to"
+            text = "its destination is the dead-letter queue itself, where it would lose its header: use `to`"
             raise MQError(mq.MQRC_DLH_ERROR, text)
-        if why := why_not_put(role, queue):  # an operator may have put the dead letter there himself
+        if why := why_not_put(role, queue):  # an operator may have put the dead letter there
             raise MQError(mq.MQRC_NOT_AUTHORIZED, why)
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
@@ -331,7 +333,7 @@ class DeadLetterViews(QueueViews):
 
     def _puts_by_rules(self, seen: Seen, header: dlh.Dlh | None) -> list[Puts]:
         if self._table is None:
-            raise MQError(through_rules.DLH_ERROR, "the rules are those of a running gateway: start it")
+            raise MQError(through_rules.DLH_ERROR, "only a running gateway has rules: start it")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
         destination = header.dest_q_name.strip() if header is not None else ""
         return through_rules.puts_of(self._table(), md, data, time.time(), destination)
@@ -391,8 +393,8 @@ class _Letter(NamedTuple):
         return self.unit.puts, self.unit.takes
 
     def joins(self, others: list[_Letter]) -> bool:
-        """Whether it goes into one unit of work with them. A MsgId may be that of several messages, and IBM MQ's take
-        has to be compared with the one that was put: each of those is committed alone."""
+        """Whether it goes into one unit of work with the others. Several messages may have the same MsgId, and a take
+        on IBM MQ has to be compared with what was put; such messages are committed one at a time."""
         if not others:
             return True
         fits = len(others) < REPLAY_AT_ONCE and sum(one.length for one in others) + self.length <= WHOLE_BYTES
@@ -404,18 +406,18 @@ def _failure(token: Any, error: MQError) -> dict[str, object]:
 
 
 def _reaches(token: str, after: str) -> bool:
-    """Whether a listing that continues after `after` has come to it. Numbers grow, so that message may be gone; MsgIds
-    have no order."""
+    """Whether a listing that continues after `after` has reached a message. Numbers grow, so the message of `after` may
+    be gone; MsgIds have no order."""
     return token == after or (_is_number(token) and after.isdecimal() and int(token) > int(after))
 
 
 def _is_number(token: str) -> bool:
-    """Whether a token is a number of the embedded queue manager, and no MsgId."""
+    """Whether a token is a number of the embedded queue manager, rather than a MsgId."""
     return token.isdecimal() and len(token) < 48
 
 
 def _origin(seen: Seen) -> tuple[str | None, str | None]:
-    """Topic and client a message came from, where its headers say."""
+    """Returns the topic and the client that a message came from, if its headers say so."""
     try:
         message = read_message(seen.md, seen.data)
     except Refused:
@@ -425,7 +427,7 @@ def _origin(seen: Seen) -> tuple[str | None, str | None]:
 
 
 def _mentions(seen: Seen, text: str) -> bool:
-    """Whether topic, client or body have this text, whatever its case."""
+    """Whether topic, client or body contain this text, in upper or lower case."""
     topic, client = _origin(seen)
     wanted = text.lower()
     body = seen.data[chain.walk_far(seen.md, seen.data)[0].body_at :]
@@ -433,7 +435,7 @@ def _mentions(seen: Seen, text: str) -> bool:
 
 
 def header_of(seen: Seen) -> dlh.Dlh | None:
-    """The dead-letter header of a message, if it has one."""
+    """Returns the dead-letter header of a message, if it has one."""
     try:
         return deadletter.strip(seen.md, seen.data)[0]
     except HeaderError:
@@ -441,7 +443,7 @@ def header_of(seen: Seen) -> dlh.Dlh | None:
 
 
 def reason_text(reason: int) -> str:
-    """An MQRC, an MQFB or one of ours, by name."""
+    """Returns the name of an MQRC, an MQFB or one of our own codes."""
     return reason_name(reason) if reason >= 65_536 else name_of_reason(reason)
 
 

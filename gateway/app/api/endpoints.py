@@ -1,4 +1,4 @@
-"""Everything the administration API offers, of all groups of endpoints."""
+"""Everything that the administration API offers, from all groups of endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.ports.state_queues import RETAINED, SESSIONS
 
 
 def endpoints(parts: Parts, tracer: Tracer, reload: Reload, drain: Callable[[], None]) -> list[Endpoint]:
-    """Everything below /api/v1, as openapi.json describes it."""
+    """Returns everything below /api/v1, as described by openapi.json."""
     in_slices = parts.engine.context.slices.run if parts.inquiries is None else None
     rules = CurrentRules(lambda: parts.table)
     of_queues = [
@@ -66,7 +66,7 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Reload, drain: Callable[[], 
 
 
 def _count(parts: Parts, rule: str | None, *, ok: bool) -> None:
-    """A replayed dead letter, perhaps in another thread than that of the counters."""
+    """Count a replayed dead letter, perhaps in another thread than that of the counters."""
     if parts.inquiries is None:
         count_replayed(parts.counters, rule, ok=ok)
     else:
@@ -74,7 +74,7 @@ def _count(parts: Parts, rule: str | None, *, ok: bool) -> None:
 
 
 def _refusal(parts: Parts, queue: str, key: bytes, data: bytes) -> str:
-    """Why a record of state that was set aside must not go back."""
+    """Returns why a state record that was set aside must not be put back; empty if it may."""
     if parts.buffer is not None:
         return "the gateway's state lies in its buffer: put it on a queue with `to`"
     if queue == SESSIONS and has_session(parts.engine.sessions, key, data):

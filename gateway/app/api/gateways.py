@@ -1,4 +1,5 @@
-"""The gateways that share the queue manager's state queues, as this one knows them; and evening them out."""
+"""The gateways that share the queue manager's state queues, as this one knows them; and rebalancing their
+connections."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ DEFAULT_RATE = 10
 
 
 def gateway_endpoints(engine: Engine) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
     views = GatewayViews(engine)
     return [
         endpoint("GET", "/gateways", VIEWER, views.listing),
@@ -38,11 +39,11 @@ class GatewayViews:
     def rebalance(self, call: Call) -> tuple[int, object]:
         """POST /gateways/rebalance."""
         rate, dry_run = call.body.get("rate", DEFAULT_RATE), call.body.get("dry_run", False)
-        rate = int(rate) if isinstance(rate, float) and rate.is_integer() else rate  # as JSON Schema counts integers
+        rate = int(rate) if isinstance(rate, float) and rate.is_integer() else rate  # an integer in JSON Schema
         if isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= MOST_RATE:
-            raise Problem(400, "Bad request", f"rate is a whole number of connections a second, 1 to {MOST_RATE}")
+            raise Problem(400, "Bad request", f"rate must be a whole number of connections a second, 1 to {MOST_RATE}")
         if not isinstance(dry_run, bool):
-            raise Problem(400, "Bad request", "dry_run is true or false")
+            raise Problem(400, "Bad request", "dry_run must be true or false")
         plan = plan_for(self._engine.census.gateways(time.time()))
         if plan.unheard:
             some = ", ".join(plan.unheard)
@@ -85,7 +86,7 @@ class GatewayViews:
 
 
 def as_answer(one: Gateway, lease_seconds: float) -> dict[str, Any]:
-    """As the API shows it."""
+    """Returns a gateway as the API shows it."""
     return {
         "name": one.name or one.instance,
         "instance": one.instance,

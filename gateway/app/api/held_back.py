@@ -1,8 +1,9 @@
-"""Why a device gets no acknowledgement: the publications of it that wait, the topic of each, the queue that it waits
-for, and what that queue refuses for.
+"""Why a device gets no acknowledgement: its waiting publications, the topic of each, the queue for which it waits, and
+why that queue refuses it.
 
-An acknowledgement that waits has a packet identifier and nothing else; the topic is in the headers of the message that
-waits with it. A rule without the folders `mqtt` and `mqps` (`headers: []`) writes none: the topic is not known then.
+A waiting acknowledgement has a packet identifier and nothing else; the topic is in the headers of the message that
+waits with it. A rule without the folders `mqtt` and `mqps` (`headers: []`) writes none, and then the topic is not
+known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
 QOS_OF = {0x40: 1, 0x50: 2, 0x70: 2}
-"""By the acknowledgement that waits: PUBACK, PUBREC, PUBCOMP."""
+"""The QoS by the first byte of the waiting acknowledgement: PUBACK, PUBREC, PUBCOMP."""
 MAX_ROWS = 200
 _SLOWED = "it sends more than its rates allow (`limits`), so that it is read later"
 
@@ -36,7 +37,7 @@ class HeldBack(NamedTuple):
 
 
 def waiting_for(engine: Engine, connection: Connection | None) -> list[HeldBack]:
-    """The publications whose acknowledgements wait, in their order."""
+    """Returns the publications whose acknowledgements wait, in order."""
     entries = engine.parking.deferred.get(connection, ()) if connection is not None else ()
     found: list[tuple[int, int, str]] = []
     for parked, replies in entries:
@@ -52,7 +53,7 @@ def waiting_for(engine: Engine, connection: Connection | None) -> list[HeldBack]
 
 
 def _topics(batches: Iterable[Batch], connection: Connection, wanted: set[int]) -> dict[int, str]:
-    """The topics of these packet identifiers, by what is in the messages that wait."""
+    """Returns the topics of these packet identifiers, from the messages that wait."""
     client = connection.session.client_id
     hint = client.encode()
     topics: dict[int, str] = {}
@@ -70,7 +71,7 @@ def _topics(batches: Iterable[Batch], connection: Connection, wanted: set[int]) 
 
 
 def _origin(client: str, head: bytes, body: bytes) -> tuple[int, str | None]:
-    """(packet identifier, topic) of a message, if this client published it and its headers say so."""
+    """Returns packet identifier and topic of a message, if this client published it and its headers say so."""
     try:
         message = read_message(head[: mqmd.LENGTH], head[mqmd.LENGTH :] + body)
     except Refused:
@@ -82,7 +83,7 @@ def _origin(client: str, head: bytes, body: bytes) -> tuple[int, str | None]:
 
 
 def _acknowledgements(replies: bytes) -> Iterator[tuple[int, int]]:
-    """(first byte without flags, packet identifier) of each packet."""
+    """Yields first byte without flags and packet identifier of each packet."""
     at = 0
     while at + 4 <= len(replies):
         size, shift, length = 0, 0, at + 1
@@ -97,23 +98,24 @@ def _acknowledgements(replies: bytes) -> Iterator[tuple[int, int]]:
 
 
 def is_held_back(engine: Engine, connection: Connection | None) -> bool:
-    """Whether something of this connection waits: its acknowledgements, or what it sends beyond its rates."""
+    """Whether anything of this connection waits: its acknowledgements, or what it sends beyond its rates."""
     return connection is not None and (_is_slowed(connection) or engine.parking.withholds(connection))
 
 
 def count_held_back(engine: Engine) -> int:
-    """How many connections that is: asked every second or two, there may be a hundred thousand."""
+    """Returns how many connections are held back. It is asked every second or two, and there may be a hundred
+    thousand."""
     slowed = {one for one in engine.connections if getattr(one.link, "rests", 0)}
     return len(slowed | (engine.parking.deferred.keys() & engine.connections))
 
 
 def _is_slowed(connection: Connection) -> bool:
-    return bool(getattr(connection.link, "rests", 0))  # of a socket of the hub
+    return bool(getattr(connection.link, "rests", 0))  # only a socket of the hub has this
 
 
 def explained(engine: Engine, connection: Connection | None, why: Callable[[str], str]) -> str | None:
-    """That it is read later because of its rates, and one sentence for each queue; None: nothing of this connection
-    waits."""
+    """Returns a sentence saying that the connection is read later because of its rates, and one for each queue; None if
+    nothing of this connection waits."""
     if connection is None:
         return None
     slowed = [_SLOWED] if _is_slowed(connection) else []

@@ -1,4 +1,4 @@
-"""Where a message went: from the packet identifier a device gave it to its MsgId, and back."""
+"""Where a message went: from the packet identifier that a device gave it to its MsgId, and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATE = (PREFIX, "SYSTEM.")
 
 
 def journey_endpoints(parts: Parts, tracer: Tracer, rules: CurrentRules) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
 
     def journey(call: Call) -> tuple[int, object]:
         client, msg_id = call.query.get("client_id", ""), call.query.get("msg_id", "")
@@ -36,7 +36,7 @@ def journey_endpoints(parts: Parts, tracer: Tracer, rules: CurrentRules) -> list
 
 
 def _asked(parts: Parts, inspection: Inspects, rules: CurrentRules, msg_id: str) -> tuple[int, object]:
-    """Search the queues, between devices; IBM MQ is asked in its own thread."""
+    """Search the queues: between serving devices, or in IBM MQ's own thread."""
     inquiries, work = parts.inquiries, _on_queues(parts, inspection, rules, msg_id)
     if inquiries is None:
         return answered(work, parts.engine.context.slices.run, f"journey of {msg_id}")
@@ -44,7 +44,7 @@ def _asked(parts: Parts, inspection: Inspects, rules: CurrentRules, msg_id: str)
 
 
 def _on_queues(parts: Parts, inspection: Inspects, rules: CurrentRules, msg_id: str) -> Work:
-    """Messages with this identifier that are still on a queue: their headers say where they came from."""
+    """Find messages with this identifier that are still on a queue; their headers say where they came from."""
     wanted, items = bytes.fromhex(msg_id), list[dict[str, object]]()
     try:
         for row in inspection.queues():
@@ -70,7 +70,7 @@ def _journey(rules: CurrentRules, queue: str, seen: Seen) -> dict[str, object]:
         client, topic = (str(message.property(*name) or "") for name in (("mqtt", "clientId"), ("mqps", "Top")))
         packet_id, qos = (int(message.property("mqtt", name) or 0) for name in ("msgId", "qos"))
     except Refused:
-        pass  # put by a program: it came from no device
+        pass  # a program put it, not a device
     return {
         "time": seen.put_time, "client_id": client, "packet_id": packet_id, "topic": topic, "qos": qos,
         "rule": rules().of_dead_letter(queue, topic or None), "queue": queue,
@@ -79,7 +79,7 @@ def _journey(rules: CurrentRules, queue: str, seen: Seen) -> dict[str, object]:
 
 
 def in_doubt(parts: Parts, client: str, packet_id: int) -> list[dict[str, object]]:
-    """QoS 2 publications of one client that wait for their release."""
+    """Returns the QoS 2 publications of one client that wait for their release."""
     session = parts.engine.sessions.get(client) if client else None
     if session is None:
         return []

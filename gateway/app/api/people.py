@@ -14,7 +14,7 @@ from gateway.ports.people import ADMINISTRATOR, PUBLIC, VIEWER, Caller
 
 
 def people_endpoints(people: People, *, secure: bool) -> list[Endpoint]:
-    """The endpoints of this module. `secure`: whether the port has TLS."""
+    """Returns the endpoints of this module. `secure`: whether the port has TLS."""
     views = PeopleViews(people, secure=secure)
     return [
         endpoint("POST", "/session", PUBLIC, views.sign_in),
@@ -32,7 +32,7 @@ def people_endpoints(people: People, *, secure: bool) -> list[Endpoint]:
 
 
 ATTEMPT, ATTEMPT_SECONDS, BELOW = "mqgate_sign_in", 600, "/api/v1/sign-in"
-"""The cookie of a browser that is at the provider."""
+"""Name, lifetime and path of the cookie of a browser that has been sent to the provider."""
 
 
 class PeopleViews:
@@ -88,7 +88,7 @@ class PeopleViews:
         return 302, Later(begin)
 
     def come_back(self, call: Call) -> tuple[int, object]:
-        """GET /sign-in/answer. Where it leads is fixed."""
+        """GET /sign-in/answer. It always leads to the same page."""
         over = cookie_text(ATTEMPT, "", secure=self._secure, same_site="Lax", path=BELOW, seconds=0)
 
         def begin(answered: Answered) -> None:
@@ -136,7 +136,7 @@ class PeopleViews:
         body, name = call.body, call.path["name"]
         days, note = float(body["days"]), str(body.get("note", ""))
         if not 0 < days <= LONGEST_DAYS:
-            raise Problem(400, "Bad request", f"a token ends after at most {LONGEST_DAYS} days")
+            raise Problem(400, "Bad request", f"a token is valid for at most {LONGEST_DAYS} days")
 
         def begin(told: Callable[[Any], None]) -> None:
             def made(found: Any) -> None:
@@ -169,14 +169,14 @@ class PeopleViews:
 
 
 def signed_in(found: SignedIn, *, secure: bool) -> Reply:
-    """The answer that sets the cookie."""
+    """Returns the answer that sets the cookie."""
     caller = found.caller
     body = {"name": caller.user, "role": caller.role, "method": caller.method, "form_token": caller.form_token}
     return Reply(body, [cookie_text(COOKIE, found.cookie, secure=secure)], caller=caller)
 
 
 def shown(user: User) -> dict[str, object]:
-    """A user without anything by which one could be that user."""
+    """Returns a user without anything by which somebody could sign in as that user."""
     return {
         "name": user.name,
         "role": user.role,

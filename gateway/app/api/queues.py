@@ -29,19 +29,20 @@ from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
 LOOKED_AT = 500
-"""Messages that one request searches."""
+"""The most messages that one request searches."""
 MOVED_AT_ONCE = 100
 SHOWN = 65_536
-"""Bytes of a body."""
+"""The most bytes of a body that are shown."""
 WHOLE_BYTES = 4 << 20
-"""A page of decoded messages ends with the one that comes to so many bytes: an answer is made in memory."""
+"""A page of decoded messages ends with the one that brings it to this many bytes, because an answer is made in
+memory."""
 _SYSTEM = "SYSTEM."
 _NOT_FOUND = frozenset({2085, 2033, 2052})
 _STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503}
 
 
 def problem_of(error: MQError) -> Problem:
-    """An MQ reason as an answer of the API."""
+    """Returns an MQ reason as an answer of the API."""
     away = action_for(error.reason) is Action.RECONNECT
     status = _STATUS.get(error.reason, 503 if away else 409)
     return Problem(status, "The queue manager refuses", str(error), reason=error.reason)
@@ -55,11 +56,11 @@ def _no_rules(_queue: str) -> list[str]:
 
 
 RatesOf = Callable[[str], tuple[float, float] | None]
-"""Messages a second put to a queue and got from it."""
+"""Returns the messages per second put to a queue and got from it."""
 InSlices = Callable[[str, Callable[[], Iterator[None]]], None]
 """Has named work done a little at a time, so that devices are served in between."""
 Work = Generator[None, None, tuple[int, object]]
-"""What an answer takes, step by step; in the end status and answer."""
+"""The work for an answer, step by step; it returns status and answer at the end."""
 
 
 def queue_endpoints(
@@ -68,8 +69,8 @@ def queue_endpoints(
     rates: RatesOf = lambda _queue: None,
     in_slices: InSlices | None = None,
 ) -> list[Endpoint]:
-    """The endpoints of this module. `rules`: asked at each request which rules name a queue. `in_slices`: set where
-    devices are served by the same thread."""
+    """Returns the endpoints of this module. `rules` is asked at each request which rules name a queue. `in_slices` is
+    set where the same thread serves devices."""
     views = QueueViews(inspection, rules, rates, in_slices)
     return [
         endpoint("GET", "/queues", VIEWER, views.listing),
@@ -85,7 +86,8 @@ def queue_endpoints(
 
 
 def answered(work: Work, in_slices: InSlices | None, name: str) -> tuple[int, object]:
-    """The answer, now or when it is there: a queue may hold a hundred thousand, and there may be as many queues."""
+    """Returns the answer now, or a promise of it: a queue may hold a hundred thousand messages, and there may be as
+    many queues."""
     if in_slices is None:
         try:
             while True:
@@ -98,7 +100,7 @@ def answered(work: Work, in_slices: InSlices | None, name: str) -> tuple[int, ob
         def steps() -> Iterator[None]:
             try:
                 found = yield from work
-            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+            except Exception as error:  # noqa: BLE001 -- distinguished where it is answered
                 told(error)
             else:
                 told(found)
@@ -109,15 +111,15 @@ def answered(work: Work, in_slices: InSlices | None, name: str) -> tuple[int, ob
 
 
 def _is_like(name: str, wanted: str) -> bool:
-    """Whether a name contains this, or fits a generic name: no name of a queue has an asterisk."""
+    """Whether a name contains this text, or matches a generic name: no queue name has an asterisk."""
     return fnmatch.fnmatchcase(name, wanted) if "*" in wanted else wanted in name
 
 
 class QueueViews:
-    """What the API says of queues, over an inspection of the queue manager."""
+    """Queues as the API shows them, over an inspection of the queue manager."""
 
     what = "queues"
-    """For the log, where it takes long."""
+    """What the log calls this work if it takes long."""
 
     def __init__(
         self,
@@ -137,13 +139,13 @@ class QueueViews:
 
     @property
     def inspection(self) -> Inspects:
-        """The view of the queue manager. Problem: there is none."""
+        """The view of the queue manager. Raises Problem if there is none."""
         if self._inspection is None:
             raise Problem(503, "Not offered", "queues of an IBM MQ queue manager are shown by its own tools")
         return self._inspection
 
     def token(self, text: str) -> Any:
-        """A token as a listing showed it (Problem)."""
+        """Returns a token from the text in which a listing showed it. Raises Problem if there is no such token."""
         try:
             if re.fullmatch("[0-9A-Fa-f]{1,48}", text):
                 return self.inspection.token(text)
@@ -205,7 +207,8 @@ class QueueViews:
     def _search(
         self, row: QueueRow, limit: int, after: str | None, wanted: Callable[[Seen], bool]
     ) -> tuple[int, object]:
-        """Of the next messages those that are wanted: `next` goes on after what was looked at, found or not."""
+        """Returns those of the next messages that are wanted; `next` continues after what was looked at, whether found
+        or not."""
         try:
             page = self.inspection.browse(row.name, LOOKED_AT, self.token(after) if after else None)
         except MQError as error:
@@ -221,14 +224,15 @@ class QueueViews:
         return 200, {"items": found, "total": row.depth, "next": None if whole or last is None else str(last.token)}
 
     def move(self, call: Call) -> tuple[int, object]:
-        """POST /queues/{queue}/move: each message to another queue as it is, in a unit of work with its removal."""
+        """POST /queues/{queue}/move: move each message to another queue unchanged, in one unit of work with its
+        removal."""
         name, to = call.path["queue"], str(call.body["to"])
         check_put(call.role, to)
         for queue in (name, to):
             if queue.startswith(PREFIX) and queue != DEFAULT:
                 raise Problem(409, "Not allowed", f"{queue} holds the gateway's own state")
         if name == to:
-            raise Problem(400, "Bad request", "`to` is another queue")
+            raise Problem(400, "Bad request", "`to` must be another queue")
         return self._answered(self._move(name, to, [str(token) for token in call.body.get("tokens", ())]))
 
     def _move(self, name: str, to: str, tokens: list[str]) -> Work:
@@ -245,7 +249,7 @@ class QueueViews:
         return 200, {"matched": done + len(failed), "done": done, "failed": failed}
 
     def _chosen(self, name: str, tokens: list[str]) -> Iterator[Seen]:
-        """One at a time: together they may be long."""
+        """Yields messages one at a time, because together they may be long."""
         for one in tokens:
             yield self.inspection.message(name, self.token(one))
 
@@ -280,8 +284,8 @@ class QueueViews:
         if outcome.failures:
             failure = outcome.failures[0]
             raise problem_of(MQError(failure.reason, failure.text))
-        # What goes on to another queue manager, or to subscribers, is no message here whose MsgId could be told; what a
-        # STREAMQ has a copy of is put on the way of those.
+        # A message for another queue manager, or for subscribers, is not on a queue here, so it has no MsgId to report;
+        # one with a copy for a STREAMQ is put in the same way.
         msg_id = self.inspection.msg_id_of(puts.tokens[0], head) if puts.tokens else ""
         return 201, {"msg_id": msg_id, "queue": call.path["queue"]}
 
@@ -292,7 +296,8 @@ class QueueViews:
         return 204, None
 
     def remove_some(self, call: Call) -> tuple[int, object]:
-        """POST /queues/{queue}/remove: messages in one unit of work, but for those that others have or have taken."""
+        """POST /queues/{queue}/remove: remove messages in one unit of work, except those that others have or have
+        taken."""
         return 200, {"removed": self._removed(call, [str(token) for token in call.body["tokens"]])}
 
     def _removed(self, call: Call, tokens: list[str]) -> int:
@@ -330,7 +335,7 @@ def _is_true(call: Call, name: str) -> bool:
 
 
 def _decoded(page: list[Seen], limit: int, depth: int | None, *, whole: bool) -> Work:
-    """A page with its messages decoded."""
+    """Decode the messages of a page in steps; returns the answer."""
     items, size = list[dict[str, object]](), 0
     for seen in page:
         if size >= WHOLE_BYTES:
@@ -343,20 +348,21 @@ def _decoded(page: list[Seen], limit: int, depth: int | None, *, whole: bool) ->
 
 
 def _not_the_trail(call: Call) -> None:
-    """Problem, if it is about the audit trail, which nobody changes here and administrators read."""
+    """Raise Problem if the call is about the audit trail, which nobody changes here and only administrators read."""
     if _as_taken(call.path["queue"]) == AUDIT:
         raise Problem(403, "Not allowed", f"{AUDIT} is the audit trail: administrators read it with `mqgate audit`")
 
 
 def _not_the_hashes(call: Call) -> None:
-    """Problem, if it is about the hashes of users' passwords and somebody else than an administrator asks."""
+    """Raise Problem if the call is about the hashes of users' passwords and somebody other than an administrator
+    asks."""
     if _as_taken(call.path["queue"]) == USERS and not allows(call.role, ADMINISTRATOR):
         raise Problem(403, "Not allowed", f"{USERS} holds hashes of passwords: `mqgate user list` shows the users")
 
 
 def why_not_put(role: str, queue: str) -> str:
-    """Why who has this role may not have a message put there; empty: he may. What is put on some queues does more than
-    lie there."""
+    """Returns why a person with this role may not put a message on a queue; empty if that is allowed. What is put on
+    some queues does more than lie there."""
     name = _as_taken(queue)
     if name == AUDIT:
         return f"{AUDIT} is the audit trail: nobody puts anything there"
@@ -368,14 +374,14 @@ def why_not_put(role: str, queue: str) -> str:
 
 
 def check_put(role: str, queue: str) -> None:
-    """Problem, if `why_not_put` says why."""
+    """Raise Problem with what `why_not_put` says."""
     why = why_not_put(role, queue)
     if why:
         raise Problem(403, "Not allowed", why)
 
 
 def _as_taken(queue: str) -> str:
-    """A name as a queue manager takes it: it ends at a NUL, and blanks behind it are none of it."""
+    """Returns a name as a queue manager takes it: it ends at a NUL, and blanks at its end are not part of it."""
     return queue.partition("\0")[0].rstrip(" ")
 
 
@@ -385,7 +391,7 @@ def _is_state(queue: str) -> bool:
 
 
 def role_of(row: QueueRow) -> str:
-    """What a queue is for."""
+    """Returns what a queue is for."""
     if row.attributes.get("USAGE") == "XMITQ":
         return "transmission"
     if "DEAD.LETTER" in row.name:
@@ -396,7 +402,7 @@ def role_of(row: QueueRow) -> str:
 
 
 def shown(row: QueueRow, rules: list[str], rates: tuple[float, float] | None) -> dict[str, object]:
-    """A queue as the API shows it."""
+    """Returns a queue as the API shows it."""
     attributes = row.attributes
     return {
         "name": row.name,
@@ -418,7 +424,7 @@ def shown(row: QueueRow, rules: list[str], rates: tuple[float, float] | None) ->
 
 
 def put_time_of(md: bytes) -> str:
-    """PutDate and PutTime as ISO 8601."""
+    """Returns PutDate and PutTime in ISO 8601."""
     date, moment = mqmd.text(md, mqmd.PUT_DATE), mqmd.text(md, mqmd.PUT_TIME)
     if len(date) != 8 or len(moment) < 6:
         return ""
@@ -426,7 +432,7 @@ def put_time_of(md: bytes) -> str:
 
 
 def summary(seen: Seen) -> dict[str, object]:
-    """A message as a row of a table."""
+    """Returns a message as a row of a table."""
     walked, _ = chain.walk_far(seen.md, seen.data)
     preview = seen.data[walked.body_at : walked.body_at + PREVIEW]
     return {
@@ -449,7 +455,8 @@ def summary(seen: Seen) -> dict[str, object]:
 
 
 def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
-    """A message with everything decoded; malformed parts are reported, not hidden. `whole`: with all of its body."""
+    """Returns a message with everything decoded; malformed parts are reported, not hidden. `whole`: with its complete
+    body."""
     words = chain.describe(seen.md, seen.data)
     walked, error = chain.walk_far(seen.md, seen.data)
     length = len(seen.data) - walked.body_at
@@ -463,7 +470,7 @@ def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
         text = None
     properties: dict[str, object] = {}
     try:
-        from gateway.bridge.message import read_message  # a list of queues does without
+        from gateway.bridge.message import read_message  # a list of queues does not need it
 
         message = read_message(seen.md, seen.data)
         properties = {f"{name}.{key}": value for name, one in message.folders.items() for key, value in one.pairs}
@@ -495,8 +502,8 @@ def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
 
 
 def _has(seen: Seen, text: str, property_: str) -> bool:
-    """Whether the body or an identifier has the text, whatever its case, and a property the value: `site=lima`, or with
-    its folder `usr.site=lima`; without a value, whether there is the property."""
+    """Whether the body or an identifier contains the text, in upper or lower case, and a property has the value:
+    `site=lima`, or with its folder `usr.site=lima`; without a value, whether the property exists."""
     if text and text.lower() not in _searched(seen):
         return False
     if not property_:
@@ -525,7 +532,8 @@ def _plain(value: object) -> object:
 
 
 def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
-    """(head, body, persistent, priority) of a message that an operator puts (Problem)."""
+    """Returns head, body, persistence and priority of a message that an operator puts. Raises Problem if it is not
+    valid."""
     try:
         return _new_message(given)
     except (HeaderError, ValueError, TypeError, OverflowError) as error:
@@ -533,12 +541,12 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
 
 
 def _tenths(seconds: Any) -> int:
-    """An expiry as MQMD has it."""
+    """Returns an expiry in the unit of MQMD."""
     if seconds is None:
         return -1
     tenths = int(float(seconds) * 10)
     if not 0 <= tenths < 1 << 31:
-        raise ValueError(f"expiry_seconds is at most {(1 << 31) // 10}")
+        raise ValueError(f"expiry_seconds must be at most {(1 << 31) // 10}")
     return max(1, tenths)
 
 
@@ -554,7 +562,7 @@ def _new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
         raise Problem(400, "Bad request", f"base64 or correl_id: {error}") from error
     persistent, priority = bool(given.get("persistent", True)), int(given.get("priority", 0))
     if not 0 <= priority <= 9 or len(correl_id) > 24:
-        raise Problem(400, "Bad request", "priority is 0 to 9, correl_id has at most 48 hexadecimal digits")
+        raise Problem(400, "Bad request", "priority must be 0 to 9, and correl_id at most 48 hexadecimal digits")
     form = str(given.get("format", "" if "base64" in given else "MQSTR"))
     ccsid = int(given.get("ccsid", 1208))
     expiry = _tenths(given.get("expiry_seconds"))

@@ -1,4 +1,4 @@
-"""Retained messages and the tree of their topics: looked at, searched, cleared."""
+"""Retained messages and the tree of their topics: shown, searched, cleared."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later,
 from gateway.session.publication import Publication
 
 PREVIEW, SHOWN = 80, 65_536
-"""Bytes of a payload in a listing, and of one message."""
+"""Bytes of a payload that are shown in a listing, and of one message."""
 
 
 def retained_endpoints(engine: Engine) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
     views = RetainedViews(engine)
     return [
         endpoint("GET", "/topics", VIEWER, views.tree),
@@ -33,10 +33,10 @@ class RetainedViews:
         self._engine = engine
 
     def tree(self, call: Call) -> tuple[int, object]:
-        """GET /topics: one level. `under` ends with a slash, as a level may be empty."""
+        """GET /topics: one level. `under` ends with a slash, because a level may be empty."""
         under = call.query.get("under")
         if under is not None and not under.endswith("/"):
-            raise Problem(400, "Bad request", "`under` is a topic with a slash behind it")
+            raise Problem(400, "Bad request", "`under` must be a topic followed by a slash")
         limit, found = call.number("limit", 50, 500), list[Branch]()
         topic = None if under is None else under[:-1]
         steps = branches(self._engine.retained, topic, call.query.get("after"), limit, found)
@@ -81,9 +81,9 @@ class RetainedViews:
         return 200, {**_row(found), "text": text, "base64": encoded, "truncated": len(found.payload) > SHOWN}
 
     def clear(self, call: Call) -> tuple[int, object]:
-        """DELETE /retained/{topic}: as an empty retained publication does it, but nobody is sent one."""
+        """DELETE /retained/{topic}: like an empty retained publication, but nothing is sent to anybody."""
         if self._engine.sys_topics.is_own(call.path["topic"]):
-            raise Problem(409, "Not cleared", "the gateway publishes this topic itself, and again soon")
+            raise Problem(409, "Not cleared", "the gateway itself publishes this topic, and will soon do so again")
         found, context = self._found(call), self._engine.context
 
         def begin(answered: Answered) -> None:
@@ -107,7 +107,7 @@ def _row(one: Publication) -> dict[str, object]:
 
 
 def _payload(data: bytes) -> tuple[str | None, str | None]:
-    """As text, or in base64."""
+    """Returns the payload as text or in base64; the other is None."""
     try:
         return data.decode(), None
     except UnicodeDecodeError:

@@ -32,7 +32,7 @@ from gateway.rules.parse import parse_mappings
 
 
 def rule_endpoints(parts: Parts) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
     views = RuleViews(parts)
 
     def tried(call: Call) -> tuple[int, object]:
@@ -45,7 +45,7 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
             def told(table: Table | Exception) -> None:
                 try:
                     status, found = _tried(parts, call.body, table)
-                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                except Exception as error:  # noqa: BLE001 -- distinguished where it is answered
                     answered(error)
                     return
                 if isinstance(found, Later):
@@ -65,18 +65,18 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
 
 
 class _Listed:
-    """The rules of a table in the order they are tried, and what is the same whenever they are listed."""
+    """The rules of a table in the order in which they are tried, and what is the same whenever they are listed."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.rules: list[InboundRule | OutboundRule] = [*(route.rule for route in table.routes), *table.outbound]
         self.texts = ["\n".join((rule.name, rule.spec.topic or "", _queue_of(rule))).lower() for rule in self.rules]
-        """What is searched of each."""
+        """The text of each rule that is searched."""
         self.files = sorted({rule.file for rule in self.rules})
 
 
 class RuleViews:
-    """Rules as the API shows them: a page of them, for there may be thousands."""
+    """Rules as the API shows them, a page at a time, because there may be thousands."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -122,7 +122,7 @@ class RuleViews:
 
 
 class _OfRules:
-    """What has been counted of some rules, added up once for all of them: there may be several series of each."""
+    """What has been counted for some rules, added up once for all of them: there may be several series for each."""
 
     def __init__(self, parts: Parts, names: set[str]) -> None:
         counters = parts.counters
@@ -143,7 +143,7 @@ class _OfRules:
         self._activity = parts.activity
 
     def failures(self, name: str) -> dict[str, object]:
-        """What went wrong with a rule, and when it matched."""
+        """Returns what went wrong with a rule, and when it matched."""
         return {
             **{what: numbers[name] for what, numbers in self._failed.items()},
             "last_matched": self._activity.last_matched.get(name),
@@ -152,7 +152,7 @@ class _OfRules:
 
 
 def _by_rule(series: Mapping[Any, int], at: int, names: set[str]) -> Counter[str]:
-    """The sums of the series of each of these rules, whose name stands there in their keys."""
+    """Returns the sums of the series of each of these rules, whose name is at position `at` of their keys."""
     found: Counter[str] = Counter()
     for key, number in series.items():
         if number and key[at] in names:
@@ -197,13 +197,13 @@ def _outbound(of_rules: _OfRules, rule: OutboundRule) -> dict[str, object]:
 
 
 def _queue_of(rule: InboundRule | OutboundRule) -> str:
-    """Where a rule puts to or takes from, as it is shown."""
+    """Returns what a rule puts to or takes from, as it is shown."""
     taken = rule.spec.transmission_queue if isinstance(rule, OutboundRule) else None
     return rule.spec.queue or taken or f"topic {rule.spec.mq_topic}"
 
 
 class RulesOfQueues:
-    """The rules by their queues, looked for once in a table: there may be ten thousand, and as many dead letters."""
+    """The rules by their queues, found once for a table: there may be ten thousand, and as many dead letters."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -220,12 +220,13 @@ class RulesOfQueues:
                 self._outright.setdefault(queue, []).append(at)
 
     def naming(self, queue: str) -> list[str]:
-        """Which rules name a queue, outright or by a template that could become its name."""
+        """Returns the rules that name a queue, literally or by a template that could become its name."""
         by_template = [at for at, pattern in self._templates if pattern.fullmatch(queue)]
         return [self._names[at] for at in sorted([*self._outright.get(queue, ()), *by_template])]
 
     def of_dead_letter(self, destination: str, topic: str | None) -> str | None:
-        """The rule that a dead letter came by, as the rules are now: by its destination, else by its topic."""
+        """Returns the rule by which a dead letter came, according to the current rules: by its destination, otherwise
+        by its topic."""
         outright = self._outright.get(destination, ()) if destination else ()
         inbound = len(self.table.routes)
         if outright and outright[-1] >= inbound:
@@ -238,7 +239,7 @@ class RulesOfQueues:
 
 
 class CurrentRules:
-    """Those of the table that is in force."""
+    """The rules by their queues, of the table that is in force."""
 
     def __init__(self, table: Callable[[], Table]) -> None:
         self._table = table
@@ -253,12 +254,12 @@ class CurrentRules:
 
 
 def count_replayed(counters: Counters, rule: str | None, *, ok: bool) -> None:
-    """A dead letter was put back, or could not be."""
+    """Count that a dead letter was put back, or could not be."""
     counters.dlq_replayed[rule or NO_ROUTE, "ok" if ok else "failed"] += 1
 
 
 def _tried(parts: Parts, given: dict[str, Any], table: Table | Exception) -> tuple[int, object]:
-    """By a table, or what was wrong with the rules that were given."""
+    """Returns the answer by a table, or with what was wrong with the rules that were given."""
     if isinstance(table, ConfigurationError):
         nothing = {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0}
         return _with_missing_queues(parts, nothing | {"findings": [_finding(one) for one in table.findings]})
@@ -268,7 +269,7 @@ def _tried(parts: Parts, given: dict[str, Any], table: Table | Exception) -> tup
 
 
 def try_out(parts: Parts, given: dict[str, Any], table: Table) -> dict[str, object]:
-    """POST /explain: what would happen; nothing is put."""
+    """POST /explain: returns what would happen; nothing is put."""
     topic = str(given.get("topic", ""))
     wrong = name_error(topic)
     if wrong is not None:
@@ -302,7 +303,7 @@ def try_out(parts: Parts, given: dict[str, Any], table: Table) -> dict[str, obje
 
 
 def _with_missing_queues(parts: Parts, answer: dict[str, Any]) -> tuple[int, object]:
-    """The answer, with the queues that it names and that are not there; of a queue manager that does not say, none."""
+    """Returns the answer with those of its queues that do not exist; none if the queue manager does not say."""
     named = [one["queue"] for one in answer["puts"] if not one["error"] and not one["queue_manager"]]
     names = [name for name in dict.fromkeys(named) if not name.startswith("topic://") and name != DEFAULT]
     inspection = parts.inspection
@@ -334,7 +335,7 @@ def _is_missing(inspection: Inspects, name: str) -> bool:
 
 
 def _given_table(settings: Settings, file: str, text: str) -> Table:
-    """Rules that are not in force: a mapping by itself, or instead of one of the files."""
+    """Returns the table of rules that are not in force: a mapping by itself, or in place of one of the files."""
     return table_with(settings, file, text) if file else compile_mappings(parse_mappings([("(given)", text)]))
 
 

@@ -1,4 +1,4 @@
-"""What is set aside on MQGATE.SET.ASIDE, as `dlq` shows it, and how each kind is replayed."""
+"""Messages set aside on MQGATE.SET.ASIDE, as `dlq` shows them, and how each kind is replayed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NOTHING_TO_REPLAY, TAKEN, NO_STATE = 2141, 2042, 2068  # MQRC_DLH_ERROR, MQRC_OB
 
 
 class Replays(NamedTuple):
-    """What replaying asks of the running gateway; a command without one gets the first start to do it."""
+    """What replaying needs from the running gateway; a command without one leaves it to the next start."""
 
     refusal: Callable[[str, bytes, bytes], str]
-    """Why a record must not go back to a state queue under a key; empty: it may."""
+    """Returns why a record must not go back to a state queue under a key; empty if it may."""
     publish: Callable[[bytes, dict[str, Any]], None]
-    """A will has been put on its state queue, under this key: publish it now."""
+    """Called when a will has been put on its state queue, under this key, to publish it now."""
 
 
 OFFLINE = Replays(
@@ -37,7 +37,7 @@ OFFLINE = Replays(
 
 
 def undone(seen: Seen) -> set_aside.Undone:
-    """What a message stands for; nothing is said of one that somebody else has put there."""
+    """Returns what a message stands for; nothing is known about one that somebody else has put there."""
     try:
         return set_aside.strip(seen.md, seen.data)
     except HeaderError:
@@ -45,17 +45,17 @@ def undone(seen: Seen) -> set_aside.Undone:
 
 
 def reason_of(said: dict[str, Any]) -> str:
-    """What it is and why it is there, in a line."""
+    """Returns what it is and why it is there, in one line."""
     return f"{said.get('what', 'unknown')}: {said.get('reason', 'no set-aside message')}".splitlines()[0]
 
 
 def destination_of(said: dict[str, Any]) -> str:
-    """The queue it was on, or the topic it was published to."""
+    """Returns the queue that it was on, or the topic to which it was published."""
     return str(said.get("topic") or said.get("queue") or "")
 
 
 def shown(seen: Seen) -> dict[str, Any]:
-    """What a listing says of a message beside what it says of any."""
+    """Returns what a listing shows for such a message in addition to what it shows for any."""
     said = undone(seen).said
     client = said.get("client") or (said.get("whom") if said.get("what") == "will" else None)
     return {
@@ -69,11 +69,12 @@ class Replay(NamedTuple):
 
     unit: Unit
     will: tuple[bytes, dict[str, Any]] | None = None
-    """Published when that is committed: its key and record."""
+    """Key and record of a will, which is published when the unit of work is committed."""
 
 
 def replay(seen: Seen, to: str, refusal: Callable[[str, bytes, bytes], str]) -> Replay:
-    """The unit of work that puts a message back and takes it from the queue. MQError: it cannot go back."""
+    """Returns the unit of work that puts a message back and takes it from the queue. Raises MQError if it cannot go
+    back."""
     if seen.locked:
         raise MQError(TAKEN, "somebody has it in a unit of work")
     said, md, data = undone(seen)
@@ -97,7 +98,7 @@ def replay(seen: Seen, to: str, refusal: Callable[[str, bytes, bytes], str]) -> 
 
 
 def has_session(sessions: Registry, key: bytes, data: bytes) -> bool:
-    """Whether there is a session with this key. Its record says whose; where that is not so, all are looked through."""
+    """Whether there is a session with this key. Its record says whose it is; if not, all sessions are searched."""
     client = _whose(SESSIONS, data)
     if key_of(client) == key:
         return sessions.get(client) is not None
@@ -105,7 +106,7 @@ def has_session(sessions: Registry, key: bytes, data: bytes) -> bool:
 
 
 def is_retained(retained: Retained, key: bytes, data: bytes) -> bool:
-    """The same of a retained message, by its topic."""
+    """Whether there is a retained message of this record's topic."""
     topic = _whose(RETAINED, data)
     if key_of(topic) == key:
         return retained.find(topic) is not None
@@ -113,7 +114,7 @@ def is_retained(retained: Retained, key: bytes, data: bytes) -> bool:
 
 
 def _whose(queue: str, data: bytes) -> str:
-    """The client or topic of a record; empty: it does not say."""
+    """Returns the client or topic of a record; empty if it does not say."""
     try:
         return str(decode_json(data)["client"]) if queue == SESSIONS else decode_publication(data)[0].topic.decode()
     except Exception:  # noqa: BLE001 -- a record may have been set aside because nobody can read it
@@ -126,7 +127,7 @@ def _puts(queue: str, key: bytes, md: bytes, data: bytes) -> Puts:
 
 
 def _will(said: dict[str, Any], payload: bytes) -> dict[str, Any]:
-    """A publication as the will that is due at once: that is how it is published whatever happens meanwhile."""
+    """Returns a publication as a will that is due at once, which is published whatever happens meanwhile."""
     block = said.get("properties") or b""
     return {
         "client": said["client"], "topic": said["topic"], "payload": payload.hex(), "qos": said["qos"],

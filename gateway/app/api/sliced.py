@@ -1,4 +1,4 @@
-"""Answers that look at as much as there may be a million of: in slices, beside what clients send."""
+"""Answers that look at perhaps a million things: computed in slices, between serving what clients send."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _numbers = count(1)
 
 
 def sliced(engine: Engine, steps: Iterator[None], answer: Callable[[], object]) -> Later:
-    """The answer that there is behind the last step."""
+    """Returns the answer that will be there after the last step."""
 
     def begin(answered: Answered) -> None:
         def work() -> Iterator[None]:
             try:
                 yield from steps
                 found = 200, answer()
-            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+            except Exception as error:  # noqa: BLE001 -- distinguished where it is answered
                 answered(error)
             else:
                 answered(found)

@@ -34,12 +34,12 @@ from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
 MOST_ANSWERED = 4 << 20
-"""Characters that MQSC commands of one request answer."""
+"""The most characters in the answer to the MQSC commands of one request."""
 _LEVELS = ("debug", "info", "warning", "error")
 
 
 def state_endpoints(parts: Parts, reload: Reload, drain: Callable[[], None]) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
     views = StateViews(parts, reload, drain)
     return [
         endpoint("GET", "/me", VIEWER, views.me),
@@ -88,7 +88,7 @@ class StateViews:
         }
 
     def overview(self, call: Call) -> tuple[int, object]:
-        """GET /overview. Nobody waits while thousands of queues are counted."""
+        """GET /overview. Other requests do not wait while thousands of queues are counted."""
         del call
         parts, engine, kept = self._parts, self._parts.engine, 0
 
@@ -166,7 +166,7 @@ class StateViews:
         }
 
     def history(self, call: Call, kind: str = "gateway") -> tuple[int, object]:
-        """GET /history, and that of a queue, rule or client."""
+        """GET /history, and the history of a queue, rule or client."""
         seconds = call.number("seconds", 600, 86_400)
         return 200, self._parts.history.columns((kind, call.path.get("key", "")), seconds, time.time())
 
@@ -194,7 +194,7 @@ class StateViews:
         """PUT /log."""
         level = call.body.get("level")
         if level not in _LEVELS:
-            raise Problem(400, "Bad request", f"level is one of {', '.join(_LEVELS)}")
+            raise Problem(400, "Bad request", f"level must be one of {', '.join(_LEVELS)}")
         logs.set_level(str(level))
         return 200, {"level": level}
 
@@ -217,7 +217,7 @@ class StateViews:
         return 200, Later(begin)
 
     def _compare(self, before: Table, after: Table, answered: Answered) -> None:
-        """Answer a reload with the names of the rules that are others: ten thousand are compared in slices."""
+        """Answer a reload with the names of the rules that changed; ten thousand are compared in slices."""
         parts, changed = self._parts, list[str]()
 
         def work() -> Iterator[None]:
@@ -242,7 +242,7 @@ class StateViews:
             def work() -> Iterator[None]:
                 try:
                     yield from steps
-                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                except Exception as error:  # noqa: BLE001 -- distinguished where it is answered
                     answered(error)
                 else:
                     answered((200, {"lines": report.lines, "summary": report.summary(), "ok": report.ok}))
@@ -252,7 +252,8 @@ class StateViews:
         return 200, Later(begin)
 
     def definitions(self, call: Call) -> tuple[int, object]:
-        """GET /definitions: the commands that make the objects anew. Nobody waits while ten thousand are written."""
+        """GET /definitions: the commands that make the objects anew. Other requests do not wait while ten thousand are
+        written."""
         del call
         queue_manager = self._parts.queue_manager
         if not isinstance(queue_manager, EmbeddedQueueManager):
@@ -299,7 +300,7 @@ def _not_reloaded(error: Exception) -> Exception:
 
 
 def _changed(before: Table, after: Table, found: list[str]) -> Iterator[None]:
-    """Find the names of the rules that are others, or are there in one of two tables only: one at each step."""
+    """Find the names of the rules that differ, or exist in only one of the two tables: one at each step."""
     old, new = _rules(before), _rules(after)
     yield
     for name in sorted(old.keys() | new.keys()):
@@ -309,18 +310,18 @@ def _changed(before: Table, after: Table, found: list[str]) -> Iterator[None]:
 
 
 def _rules(table: Table) -> dict[str, object]:
-    """The specification of each rule, by name."""
+    """Returns the specification of each rule, by name."""
     inbound = {route.rule.name: route.rule.spec for route in table.routes}
     return {**inbound, **{rule.name: rule.spec for rule in table.outbound}}
 
 
 def _shows_room(parts: Parts) -> bool:
-    """Whether the gateway keeps messages on its own disk, but for those of a buffer."""
+    """Whether the gateway keeps messages on its own disk, apart from those of a buffer."""
     return parts.buffer is None and parts.room() is not None
 
 
 def _spool(parts: Parts, kept: int) -> dict[str, object] | None:
-    """`kept`: messages on the queues of rules."""
+    """Returns how the messages on the gateway's own disk are doing. `kept`: messages on the queues of rules."""
     if parts.buffer is not None:
         from gateway.app.queue_managers.buffer import buffer_view
 
@@ -335,12 +336,12 @@ def _spool(parts: Parts, kept: int) -> dict[str, object] | None:
 
 
 def _waiting(parts: Parts) -> list[str]:
-    """Settings that were read and take effect after a restart."""
+    """Returns settings that were read and take effect after a restart."""
     return [str(change) for change in parts.waiting_for_restart()]
 
 
 def _detail(parts: Parts) -> str:
-    """Why nothing goes to the queue manager; empty while it does."""
+    """Returns why nothing goes to the queue manager; empty while it does."""
     if hangs := parts.disk_hangs():
         return hangs
     if parts.buffer is not None and not parts.connected:

@@ -1,5 +1,5 @@
-"""A dead letter as the publication that it was, followed by the rules as they are now: what is wanted after a rule has
-been corrected that refused the payload or made no valid name of it."""
+"""Sends a dead letter as the publication that it was through the current rules, after a rule has been corrected that
+refused the payload or made an invalid name from it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.ports.spread import names_of
 from gateway.routing.table import Table
 
 DLH_ERROR = 2141
-"""MQRC_DLH_ERROR: nothing says what publication it was."""
+"""MQRC_DLH_ERROR: nothing says which publication it was."""
 
 
 def puts_of(table: Table, md: bytes, data: bytes, now: float, destination: str = "") -> list[Puts]:
-    """What the rules make of the message without its dead-letter header. MQError: it was no publication, no rule takes
-    it, or one refuses it again. Of several rules that take it (`continue`) the one that puts to the letter's
-    destination is meant: what the others made of the publication is on their queues."""
+    """Returns what the rules make of the message without its dead-letter header. Raises MQError if it was not a
+    publication, no rule takes it, or a rule refuses it again. Of several rules that take it (`continue`), only the one
+    that puts to the letter's destination counts: what the others made of the publication is on their queues."""
     try:
         message = read_message(md, data)
     except Refused as refused:
@@ -36,13 +36,13 @@ def puts_of(table: Table, md: bytes, data: bytes, now: float, destination: str =
     found = []
     for name, _, puts in [one for one in made if one[1] == destination] or made:
         if isinstance(puts, Refused):
-            raise MQError(DLH_ERROR, f"rule {name!r} refuses it still: {puts}") from puts
+            raise MQError(DLH_ERROR, f"rule {name!r} still refuses it: {puts}") from puts
         found.append(puts)
     return found
 
 
 def _made(prepared: Prepared, origin: Origin, body: Body, now: float) -> tuple[str, str, Puts | Refused]:
-    """The rule, where it puts as far as that is known, and what it makes of the publication."""
+    """Returns the rule, where it puts as far as that is known, and what it makes of the publication."""
     packet_id = 1 if origin.qos else 0
     try:
         built = prepared.build(packet_id, body, now)

@@ -1,4 +1,4 @@
-"""Live trace of one client or topic, as server-sent events. Costs nothing while none runs."""
+"""Live trace of one client or topic, as server-sent events. It costs nothing while none is running."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.session.connection import Connection
 log = logs.get("mqgate.messages")
 MAX_READERS = 8
 LOOKED_AT = 500
-"""Connections in each step."""
+"""How many connections are looked at in each step."""
 KEPT_JOURNEYS = 5000
 _JOURNEY = ("time", "client_id", "packet_id", "topic", "qos", "rule", "queue", "msg_id")
 MAX_EVENTS_PER_SECOND = 200
@@ -41,7 +41,7 @@ class _Reader:
         self.send = send
         self.client = client
         self.sure = re.split(r"[*?\[]", client, maxsplit=1)[0].encode()
-        """The prefix of all client identifiers it wants."""
+        """The prefix of all client identifiers that it wants."""
         self.filter: Subscriptions[str] | None = None
         if topic:
             self.filter = Subscriptions()
@@ -54,11 +54,11 @@ class _Reader:
         return self.filter is None or (topic is not None and bool(self.filter.match(topic).direct))
 
     def wants_client(self, client_id: str) -> bool:
-        """Whether it wants what this client does, on whatever topic."""
+        """Whether it wants what this client does, on any topic."""
         return not self.client or fnmatch.fnmatchcase(client_id, self.client)
 
     def offer(self, event: dict[str, object]) -> None:
-        """Send the event, unless this second's events are used up: then it is counted."""
+        """Send the event, unless this second's events are used up; then it is counted."""
         now = int(time.time())
         if now != self.second:
             if self.missed:
@@ -72,7 +72,7 @@ class _Reader:
 
 
 class Tracer:
-    """Shows packets and puts to the running traces. Installed in the engine only while there is one."""
+    """Shows packets and puts to the running traces. It is installed in the engine only while there are any."""
 
     def __init__(self, engine: Engine, inspection: Inspects | None) -> None:
         self._engine = engine
@@ -81,18 +81,19 @@ class Tracer:
         self._logged: list[_Reader] = []
         """Readers that write to the log: `log.clients` of the settings."""
         self._named: dict[str, list[_Reader]] = {}
-        """Of these, by the one client that they want; the settings may name a thousand."""
+        """These readers by the one client that they want; the settings may name a thousand."""
         self._wide: list[_Reader] = []
         self._journeys: deque[dict[str, object]] = deque(maxlen=KEPT_JOURNEYS)
         self._installed = count(1)
 
     def follow(self, patterns: list[str]) -> None:
-        """Log every message of these clients: the settings, at start and on reload."""
+        """Log every message of these clients, which the settings name; at start and on reload."""
         self._logged = [_Reader(_logging(), pattern, "") for pattern in patterns]
         self._install()
 
     def _install(self) -> None:
-        """In the engine only while a trace runs. Clients that nobody asks for are not slowed down by it."""
+        """Install the tracer in the engine only while a trace is running. Clients that no trace is about are not slowed
+        down by it."""
         readers = (*self._readers, *self._logged)
         self._wide = [one for one in readers if not one.client or not is_plain(one.client)]
         self._named = {}
@@ -107,14 +108,14 @@ class Tracer:
         context.slices.run(f"traces {next(self._installed)}", self._look_at_all)
 
     def _look_at_all(self) -> Iterator[None]:
-        """Whom of those that are connected a trace wants: there may be a hundred thousand."""
+        """Find the connected clients that a trace wants, in steps: there may be a hundred thousand."""
         for at, connection in enumerate(list(self._engine.context.connections), 1):
             connection.traced = self.traces(connection.session.client_id)
             if at % LOOKED_AT == 0:
                 yield
 
     def traces(self, client_id: str) -> bool:
-        """Whether any trace may want what this client sends and gets."""
+        """Whether any trace may want what this client sends and receives."""
         return client_id in self._named or any(one.wants_client(client_id) for one in self._wide)
 
     def _of_client(self, client: str) -> list[_Reader]:
@@ -124,8 +125,8 @@ class Tracer:
         return [one for one in self._of_client(client) if one.wants_topic(topic)]
 
     def _of_destination(self, destination: Destination) -> list[_Reader]:
-        """Who may want something of those whose publications were put here. Of wills, and of what came from a queue,
-        nobody knows whose they are."""
+        """Returns the readers that may want something of those whose publications were put here. For wills, and for
+        what came from a queue, it is not known whose they are."""
         known = (*destination.contributors, *destination.unanswered)
         if destination.has_wills or not known:
             return [*self._readers, *self._logged]
@@ -133,7 +134,7 @@ class Tracer:
         return list(dict.fromkeys(reader for client in traced for reader in self._of_client(client)))
 
     def begin(self, send: Callable[[str, object], None], client: str, topic: str, seconds: int) -> Callable[[], None]:
-        """Begin a trace that sends to one reader; the answer ends it."""
+        """Begin a trace that sends to one reader; returns what ends it."""
         reader = _Reader(send, client, topic)
         self._readers.append(reader)
         self._install()
@@ -153,15 +154,15 @@ class Tracer:
 
     @property
     def full(self) -> bool:
-        """Whether there are as many traces as may run at a time."""
+        """Whether as many traces are running as may run at a time."""
         return len(self._readers) >= MAX_READERS
 
     def packet(self, connection: Connection, kind: str, packet: Any) -> None:
-        """A packet from a client."""
+        """A client has sent a packet."""
         self._offer(connection.session.client_id, "in", kind, packet)
 
     def sent(self, connection: Connection, data: bytes) -> None:
-        """Packets to a client, decoded as the client decodes them if a trace wants them."""
+        """Packets were sent to a client; they are decoded as the client decodes them if a trace wants them."""
         client = connection.session.client_id
         for packet in server_reader(connection.version).feed(data):
             self._offer(client, "out", PACKET_TYPES[packet[0] >> 4].upper(), packet)
@@ -180,7 +181,7 @@ class Tracer:
             reader.offer(event)
 
     def committed(self, batch: Batch) -> None:
-        """A batch is committed: offer the messages of it that a trace wants, with their MsgIds."""
+        """A batch is committed: offer those of its messages that a trace wants, with their MsgIds."""
         budget = MAX_EVENTS_PER_SECOND
         for destination in batch.destinations.values():
             readers = self._of_destination(destination)
@@ -189,7 +190,7 @@ class Tracer:
             puts, hinted = destination.puts, _hints(readers)
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if hinted and not any(hint in head for hint in hinted):
-                    continue  # heads are shared by what one client publishes: most are passed over at a glance
+                    continue  # heads are shared by what one client publishes: most are skipped at a glance
                 if not budget:
                     return
                 budget -= 1
@@ -207,7 +208,7 @@ class Tracer:
         inspection = self._inspection
         if inspection is not None:
             identifier = inspection.msg_id_of(token, head)
-        else:  # of IBM MQ the token is the MsgId
+        else:  # on IBM MQ the token is the MsgId
             identifier = (token if isinstance(token, bytes) else bytes(head[mqmd.MSG_ID])).hex().upper()
         event: dict[str, object] = {
             "time": time.time(), "client_id": client, "direction": "mq", "kind": "PUT", "topic": topic or "",
@@ -219,7 +220,7 @@ class Tracer:
             reader.offer(event)
 
     def journeys(self, client: str, packet_id: int, msg_id: str) -> list[dict[str, object]]:
-        """Messages of traced clients that match what is given, the newest first."""
+        """Returns messages of traced clients that match what is given, the newest first."""
         return [
             {**{key: each[key] for key in _JOURNEY},
              "state": "acknowledged" if each["qos"] else "committed", "reason": 0}
@@ -231,17 +232,18 @@ class Tracer:
 
 
 def _hints(readers: list[_Reader]) -> list[bytes]:
-    """Bytes of which a head contains one if a reader may want it; empty: every head has to be decoded."""
+    """Returns byte strings of which a head contains at least one if a reader may want it; empty if every head has to be
+    decoded."""
     sure = [one.sure for one in readers]
     return sure if all(sure) else []
 
 
 def _logging() -> Callable[[str, object], None]:
-    """Events as log lines, with the usual fields."""
+    """Returns a function that writes events as log lines, with the usual fields."""
 
     def send(name: str, event: Any) -> None:
         if name == "missed":
-            log.info("message.missed", "messages were not logged: too many a second", count=event["count"])
+            log.info("message.missed", "messages were not logged: too many per second", count=event["count"])
             return
         fields = {_FIELDS.get(key, key): value for key, value in event.items() if key not in {"time", "kind"}}
         log.info(_EVENTS[event["direction"]], event["kind"], **fields)
@@ -250,7 +252,7 @@ def _logging() -> Callable[[str, object], None]:
 
 
 def trace_endpoints(tracer: Tracer) -> list[Endpoint]:
-    """The endpoints of this module."""
+    """Returns the endpoints of this module."""
 
     def trace(call: Call) -> tuple[int, object]:
         client, topic = call.query.get("client", ""), call.query.get("topic", "")

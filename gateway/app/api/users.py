@@ -1,4 +1,4 @@
-"""Managed users and roles: listed, made, changed, removed."""
+"""Managed users and roles: listed, created, changed, removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HASH = re.compile(r"\$(argon2id|6|7)\$[!-~]{20,500}\Z")
 
 
 def user_endpoints(store: UserStore | None) -> list[Endpoint]:
-    """The endpoints of this module. None: `security.managed` is not set."""
+    """Returns the endpoints of this module. `store` is None if `security.managed` is not set."""
     views = UserViews(store)
     return [
         endpoint("GET", "/device-users", VIEWER, views.listing),
@@ -33,7 +33,7 @@ def user_endpoints(store: UserStore | None) -> list[Endpoint]:
 
 
 class UserViews:
-    """Users as the API shows them: never their hashes."""
+    """Users as the API shows them, never with their hashes."""
 
     def __init__(self, store: UserStore | None) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class UserViews:
     @property
     def _there(self) -> UserStore:
         if self._store is None:
-            raise Problem(409, "Not managed", "write `managed: true` below `security`, and start the gateway again")
+            raise Problem(409, "Not managed", "write `managed: true` below `security` and restart the gateway")
         return self._store
 
     def listing(self, call: Call) -> tuple[int, object]:
@@ -64,11 +64,11 @@ class UserViews:
         return user
 
     def change(self, call: Call) -> tuple[int, object]:
-        """POST /device-users: all of the request or nothing."""
+        """POST /device-users: all of the request is done, or nothing."""
         store, mode = self._there, call.body.get("mode", "add")
         given = call.body["users"]
         if len({one["user"] for one in given}) < len(given):
-            raise Problem(422, "Not possible", "a user is in it twice")
+            raise Problem(422, "Not possible", "the request names a user twice")
 
         def make(answered: Answered) -> None:
             users, answers = [], []
@@ -85,7 +85,7 @@ class UserViews:
         name, answer = one["user"], {"user": one["user"]}
         old = self._there.managed.users.get(name)
         if not name.isprintable() or name != name.strip() or len(name) > MAX_NAME:
-            raise Problem(422, "Not possible", f"{name!r} is no name of a user")
+            raise Problem(422, "Not possible", f"{name!r} is not a valid user name")
         if mode == "add" and old is not None:
             raise Problem(409, "Exists", f"there is a user {name}: change it, or import with `replace`")
         if mode == "change" and old is None:
@@ -96,12 +96,12 @@ class UserViews:
         if "fingerprint" in fields:
             fields["fingerprint"] = fingerprint
         if fingerprint and not _FINGERPRINT.match(fingerprint):
-            raise Problem(422, "Not possible", f"the fingerprint of {name} is no SHA-256 in hexadecimal digits")
+            raise Problem(422, "Not possible", f"the fingerprint of {name} is not a SHA-256 in hexadecimal digits")
         user = user._replace(**fields)
         secret = one.get("secret") or ("make" if old is None and not fingerprint else "keep")
         if one.get("hash"):
             if not _HASH.match(one["hash"]):
-                raise Problem(422, "Not possible", f"the hash of {name} is none: `mqgate passwd` and `user` make them")
+                raise Problem(422, "Not possible", f"the hash of {name} is not valid: make one with `mqgate passwd`")
             user = user._replace(password=one["hash"], token="", token_ends=0.0)
         elif secret == "make":  # noqa: S105 -- a word
             answer["password"] = made_secret()
@@ -113,7 +113,7 @@ class UserViews:
         return user, answer
 
     def _check_certificates(self, users: list[User]) -> None:
-        """A certificate is one user's: of two it could not be said who comes by it."""
+        """Refuse a certificate that is bound to two users: it would be unclear which of them connects with it."""
         names, holders = {one.name for one in users}, dict[str, str]()
         for one in users:
             if not one.fingerprint:
@@ -147,7 +147,7 @@ class UserViews:
         return _committed(partial(self._there.change, roles=[role]), _role(role))
 
     def delete_role(self, call: Call) -> tuple[int, object]:
-        """DELETE /device-roles/{role}: while users have it, it stays."""
+        """DELETE /device-roles/{role}; refused while users have the role."""
         role = self._there.managed.roles.get(call.path["role"])
         if role is None:
             raise Problem(404, "Not found", f"there is no role {call.path['role']}")
@@ -159,7 +159,7 @@ class UserViews:
 def _to_what_is_there(
     store: UserStore, names: list[str], make: Callable[[Answered], None], *, new: bool = False
 ) -> Later:
-    """A change of users as they are by now, whichever gateway has changed them last; `new`: they need not be there."""
+    """Make a change of users to what is stored now, whichever gateway changed them last. `new`: they need not exist."""
 
     def begin(answered: Answered) -> None:
         def current() -> None:
@@ -174,7 +174,7 @@ def _to_what_is_there(
 
 
 def _committed(begin: Callable[..., None], answer: object, status: int = 200) -> tuple[int, object]:
-    """Answered when it is on the queue."""
+    """Returns an answer that is given when the change is on the queue."""
     return 200, Later(lambda answered: begin(done=lambda: answered((status, answer))))
 
 

@@ -1,1 +1,1 @@
-"""Files of a process: where they are, what is in them, and what a change of them means."""
+"""Files of a process: where they are, what is in them, and what a change to them means."""

@@ -21,13 +21,13 @@ log = logs.get("mqgate")
 
 SECRET_BYTES = 32
 PATIENCE, _AGAIN_SECONDS = 5.0, 0.1
-"""For how long a store is waited for that another process has open."""
+"""How long to wait for a store that another process has open, and how often to try."""
 _T = TypeVar("_T")
 
 
 def patiently(opened: Callable[[], _T], patience: float = PATIENCE) -> _T:
-    """What is opened, also where a command has the store at that moment, as a backup or a look into it does. StoreInUse
-    if it is not given up in time: then it is another gateway."""
+    """Returns what is opened, even if a command has the store open at that moment, as a backup does. Raises StoreInUse
+    if it is not released in time: then it is another gateway."""
     until, said = time.monotonic() + patience, False
     while True:
         try:
@@ -36,14 +36,14 @@ def patiently(opened: Callable[[], _T], patience: float = PATIENCE) -> _T:
             if time.monotonic() >= until:
                 raise
             if not said:
-                log.warning("data_directory", f"{error.whose}: it is waited for, {patience:.0f} s at the most")
+                log.warning("data_directory", f"{error.whose}: waiting for it, at most {patience:.0f} s")
             said = True
         time.sleep(_AGAIN_SECONDS)
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory readable by its owner alone, and all files that are made from now on. Where that is refused,
-    as on some mounted volumes, the log says so."""
+    """Make the directory, and all files made from now on, readable only by their owner. If that is refused, as on some
+    mounted volumes, the log says so."""
     os.umask(os.umask(0o077) | 0o077)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if directory.stat().st_mode & 0o077:
@@ -55,8 +55,8 @@ def make_private(directory: Path) -> None:
 
 @contextmanager
 def owner_kept(directory: Path) -> Iterator[None]:
-    """What root makes in the directory while a command is at work belongs to the directory's owner afterwards, as the
-    user of a service does: that one could not open a file of root's."""
+    """Give what root creates in the directory while a command is running to the directory's owner afterwards: the user
+    of a service could not open root's files."""
     there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
     owner = there.stat()
     try:
@@ -67,8 +67,8 @@ def owner_kept(directory: Path) -> Iterator[None]:
 
 
 def _give(directory: Path, owner: os.stat_result) -> None:
-    """By descriptors: the owner may exchange what is in the directory meanwhile, and nothing that a link leads to is
-    root's to give away."""
+    """Change the owner by descriptors: the owner may exchange what is in the directory meanwhile, and root must not
+    give away what a link leads to."""
     for _, folders, files, here in os.fwalk(directory):
         if os.fstat(here).st_uid == 0:
             os.fchown(here, owner.st_uid, owner.st_gid)
@@ -80,8 +80,8 @@ def _give(directory: Path, owner: os.stat_result) -> None:
 
 
 def write_address(directory: Path, settings: Settings, number: int, *, again: bool = False) -> bool:
-    """Write gateway.json, by which commands find this process. Where that fails, as on a full disk, the log says so,
-    once, and the gateway goes on; it is tried again. `number`: the admin port, or 0."""
+    """Write gateway.json, by which commands find this process. If that fails, as on a full disk, the log says so once,
+    and the gateway goes on and tries again. `number`: the admin port, or 0. Returns whether it was written."""
     try:
         _write_address(directory, settings, number)
     except OSError as error:
@@ -117,14 +117,16 @@ def _write_address(directory: Path, settings: Settings, number: int) -> None:
 
 
 def _own_certificate(file: str) -> str:
-    """The first of the file, which the admin port shows: commands believe this one alone, whatever name it has."""
+    """Returns the first certificate in the file, which is the one that the admin port shows: commands trust only this
+    one, whatever its name."""
     text, end = Path(file).read_text(encoding="utf-8"), "-----END CERTIFICATE-----"
     return text[text.find("-----BEGIN CERTIFICATE-----") :].partition(end)[0] + end + "\n"
 
 
 def own_token(directory: Path) -> str:
-    """The token in admin.token, written at the first start and readable by its owner alone. Where it cannot be written
-    it is one that nobody knows; where one is there and cannot be read, ConfigurationError."""
+    """Returns the token in admin.token, which is written at the first start and readable only by its owner. If it
+    cannot be written, the token is one that nobody knows. Raises ConfigurationError if there is one that cannot be
+    read."""
     path = directory / "admin.token"
     try:
         token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
@@ -143,7 +145,7 @@ def own_token(directory: Path) -> str:
 
 
 def _write_token(path: Path, token: str) -> None:
-    path.unlink(missing_ok=True)  # an empty one, of a start on a full disk
+    path.unlink(missing_ok=True)  # an empty one, left by a start on a full disk
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -154,8 +156,9 @@ def _write_token(path: Path, token: str) -> None:
 
 
 def own_secret(directory: Path) -> bytes:
-    """The secret that salts are made from, written at the first start and readable by its owner alone. Where it cannot
-    be kept it holds until the process ends: users who log in by SCRAM get other salts then, known or not."""
+    """Returns the secret from which salts are made; it is written at the first start and readable only by its owner. If
+    it cannot be kept, it is valid until the process ends: users who log in by SCRAM then get other salts, known or
+    not."""
     path = directory / "salt.secret"
     try:
         if not path.exists() or path.stat().st_size != SECRET_BYTES:

@@ -10,7 +10,8 @@ _OTHERWISE = "./mqgate-data"
 
 
 def data_directory(settings: Settings) -> Path:
-    """The directory of the journal or of the buffer, and of what commands find the gateway by."""
+    """Returns the directory of the journal or of the buffer, which also holds the files by which commands find the
+    gateway."""
     embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
     if embedded is not None:
         return _directory(settings, embedded.path, "queue_manager.embedded.path")
@@ -20,8 +21,9 @@ def data_directory(settings: Settings) -> Path:
 
 
 def _directory(settings: Settings, name: str, key: str) -> Path:
-    """What is not written is in the working directory, whatever else the file says about the queue manager. Releases
-    before had it beside the file then: one that is there, and none here, is used on, so that no message is left."""
+    """Returns a directory of the settings. If it is not named, it is in the working directory, whatever else the file
+    says about the queue manager. Earlier releases then had it beside the file; if it exists there, and not here, it is
+    still used, so that no message is left behind."""
     if settings.said_by(key) != "default":
         return Path(settings.resolve(name, key))
     before = Path(settings.resolve(name))

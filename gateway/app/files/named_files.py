@@ -1,5 +1,5 @@
-"""The files that settings name, looked at before anything is started: `mqgate check` and the start say which is missing
-or does not fit, where it is named, and what to do."""
+"""Checks the files that settings name before anything is started: `mqgate check` and the start report which file is
+missing or unsuitable, where it is named, and what to do."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAMING = frozenset({
     "client_secret_file",
     "ccdt", "objects",
 })  # fmt: skip
-"""Last words of the keys whose value is a file that has to be there."""
+"""The last words of the keys whose value is a file that must exist."""
 TEXTS = frozenset({
     "token_file", "read_token_file", "password_file", "jwks_file", "client_secret_file", "objects",
 })  # fmt: skip
-"""Those of them that are text; the passwords of MQTT (`security.users`) are bytes."""
+"""Those of them whose files are text; the passwords of MQTT (`security.users`) are bytes."""
 
 
 def wrong_files(settings: Settings) -> list[Finding]:
-    """Everything that is wrong with them, in the order of the settings."""
+    """Returns everything that is wrong with the files, in the order of the settings."""
     return [*_unreadable(settings), *_unfit_certificates(settings), *_unfit_access(settings)]
 
 
@@ -49,7 +49,7 @@ def _unreadable(settings: Settings) -> Iterator[Finding]:
 
 
 def _why_unreadable(path: Path) -> str:
-    """Empty: it can be read."""
+    """Returns why a file cannot be read; empty if it can."""
     try:
         with path.open("rb") as file:
             file.read(1)
@@ -61,23 +61,24 @@ def _why_unreadable(path: Path) -> str:
 
 
 def _why_no_text(path: Path) -> str:
-    """Empty: it is text."""
+    """Returns why a file is not text; empty if it is."""
     try:
         path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        return f"is no text in UTF-8 (byte {error.start + 1})"
+        return f"is not UTF-8 text (byte {error.start + 1})"
     return ""
 
 
 def _unfit_certificates(settings: Settings) -> Iterator[Finding]:
-    """Certificates and keys that the TLS library does not take: broken ones, and a key of another certificate."""
+    """Yields certificates and keys that the TLS library does not accept: broken ones, and a key of another
+    certificate."""
     found = [(f"listener `{one.name}`", f"listeners.{n}", one.tls) for n, one in enumerate(listeners_of(settings))]
     for name, where, tls in [*found, ("the admin port", "admin", resolved_admin_tls(settings))]:
         if tls is None:
             continue
         if any(_why_unreadable(Path(file)) for file in (tls.certificate, tls.key, tls.client_ca, tls.crl) if file):
-            continue  # said already
-        from gateway.net.tls import TlsContext  # the TLS library: only where there is TLS
+            continue  # reported already
+        from gateway.net.tls import TlsContext  # the TLS library is loaded only where there is TLS
 
         try:
             TlsContext(tls, browsers=False)
@@ -87,7 +88,7 @@ def _unfit_certificates(settings: Settings) -> Iterator[Finding]:
 
 
 def _unfit_access(settings: Settings) -> Iterator[Finding]:
-    """Passwords, access list and authenticator, read as the start reads them."""
+    """Yields what is wrong with passwords, access list and authenticator, which are read as at a start."""
     security = settings.security
     keys = {f"security.users.{name}.password_file": one.password_file for name, one in security.users.items()}
     files = [Path(settings.resolve(file, key)) for key, file in keys.items() if file is not None]

@@ -1,4 +1,4 @@
-"""Secrets that the settings name by file, read at start; not kept in the settings."""
+"""Secrets that the settings name by file; read at start, and not kept in the settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.errors import ConfigurationError, Finding
 
 
 def mqi_users(settings: Settings) -> dict[str, str]:
-    """User and password of programs that come through the MQI library."""
+    """Returns user and password of programs that connect through the MQI library."""
     embedded = settings.queue_manager.embedded
     if embedded is None:
         return {}
@@ -21,7 +21,7 @@ def mqi_users(settings: Settings) -> dict[str, str]:
 
 
 def read_password(settings: Settings, password: Password, key: str) -> str:
-    """From its file or the environment."""
+    """Returns a password from its file or the environment."""
     found = read_secret(settings, password.password, password.password_file, f"{key}.password_file")
     if found is None:
         raise ConfigurationError(
@@ -31,8 +31,8 @@ def read_password(settings: Settings, password: Password, key: str) -> str:
 
 
 def read_secret(settings: Settings, given: SecretStr | None, file: str | None, key: str) -> str | None:
-    """What the environment gives, or the first line of the file that the settings name under this key; None: there is
-    neither."""
+    """Returns what the environment gives, or the first line of the file that the settings name under this key; None if
+    there is neither."""
     if given is not None:
         return given.get_secret_value()
     if file is None:

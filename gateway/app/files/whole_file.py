@@ -1,4 +1,4 @@
-"""A file that takes the place of an earlier one: whole, or not at all."""
+"""A file that takes the place of an earlier one: completely, or not at all."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[TextIO]:
-    """A file that takes the place of an earlier one when all of it is on the disk: what was written before is not lost
-    to an attempt that comes to nothing, and half a file is not taken for a whole one. It has the rights of the earlier
-    one."""
+    """Yields a file that takes the place of an earlier one when all of it is on the disk: a failed attempt does not
+    lose what was written before, and half a file is not taken for a complete one. It gets the permissions of the
+    earlier one."""
     if path.is_relative_to("/dev") or path.is_relative_to("/proc") or (path.exists() and not path.is_file()):
-        # a terminal, a pipe; or it is open already, as /dev/stdout is, and cannot be replaced
+        # a terminal or a pipe; or it is open already, as /dev/stdout is, and cannot be replaced
         with path.open("w", encoding="utf-8") as out:
             yield out
         return
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a link stays a link
     fresh = path.with_name(f"{path.name}.partial")
     try:
         with fresh.open("w", encoding="utf-8") as out:
@@ -35,5 +35,5 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     except BaseException as error:
         fresh.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM:
-            raise OSError(error.errno, error.strerror, str(path)) from error  # a write says no name
+            raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not name the file
         raise

@@ -1,1 +1,1 @@
-"""Queue managers as the settings name them: the one of the state, those of rules, and how they are looked at."""
+"""The queue managers that the settings name: that of the state, those of rules, and how they are inspected."""

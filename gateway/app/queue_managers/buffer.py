@@ -1,4 +1,4 @@
-"""IBM MQ with a buffer in front, made where the settings ask for it: the gateway starts though IBM MQ is away."""
+"""IBM MQ with a buffer in front, made where the settings ask for it: the gateway starts even if IBM MQ is away."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ FIRST_LOOK_SECONDS = 10.0
 def open_buffered(
     settings: Settings, directory: Path, scheduler: Scheduler, counters: Counters, table: Table
 ) -> BufferedQueueManager:
-    """Errors as without a buffer, except that a queue manager that is away is none."""
+    """Open the queue manager and its buffer. Raises the same as without a buffer, except that a queue manager that is
+    away is not an error."""
     ibm, buffer = settings.queue_manager.ibm, settings.queue_manager.buffer
     assert ibm is not None  # noqa: S101 -- the settings see to it
     assert buffer is not None  # noqa: S101
@@ -91,7 +92,7 @@ def open_buffered(
 
 
 class _Quiet(IbmQueueManager):
-    """Reads objects and attributes of IBM MQ. Never started, so that its workers do not connect: `IbmLink` commits."""
+    """Reads objects and attributes of IBM MQ. It is never started, so its workers do not connect: `IbmLink` commits."""
 
 
 def _take_over(
@@ -123,11 +124,11 @@ class _Taker:
         self._connection = Connection(driver.connect(connect), new_id)
 
     def is_used(self) -> bool:
-        """Whether gateways run whose state this is: each keeps open the queue on which it renews its lease."""
+        """Whether gateways are running whose state this is: each keeps open the queue on which it renews its lease."""
         return int(self._connection.session.inquire(GATEWAYS, mq.MQIA_OPEN_INPUT_COUNT)) > 0
 
     def is_left(self) -> bool:
-        """Whether one gateway has taken for another one what that could not hand over any more."""
+        """Whether a gateway has accepted publications for another one that it could not hand over any more."""
         return int(self._connection.session.inquire(FORWARD, mq.MQIA_CURRENT_Q_DEPTH)) > 0
 
     def remove(self, queue: str, tokens: Sequence[Token]) -> None:
@@ -141,7 +142,7 @@ class _Taker:
 
 
 def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> bool:
-    """Examine the queue manager at start and log advice. False: it is away."""
+    """Examine the queue manager at start and log advice. Returns False if it is away."""
     found: list[Problem | MQError] = []
 
     def look() -> None:
@@ -184,7 +185,7 @@ def _say(state: str, why: str) -> None:
 
 
 def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Callable[[], None]) -> None:
-    """Tell the buffer the rules of what it stores, and the broker when IBM MQ says its names."""
+    """Give the buffer the rules of what it stores, and tell the broker when IBM MQ says its names."""
 
     def connected() -> None:
         engine.context.dead_letter_queue = buffer.dead_letter_queue
@@ -204,7 +205,7 @@ def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Cal
 
 
 def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
-    """The buffer as the admin API shows it."""
+    """Returns the buffer as the admin API shows it."""
     ages = oldest_by_rule(buffer, now)
     waits = [f"{queue or 'everything'}: {text}" for queue, text in buffer.problems.items()]
     return {
@@ -218,7 +219,8 @@ def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
 
 
 def oldest_by_rule(buffer: BufferedQueueManager, now: float) -> dict[str, float]:
-    """How long the oldest message of each rule has waited, and of each queue that refuses messages."""
+    """Returns how long the oldest message of each rule has waited, including the lines of queues that refuse
+    messages."""
     found: dict[str, float] = {}
     for since, rule in buffer.spool.waiting_since():
         found[rule or NO_ROUTE] = max(found.get(rule or NO_ROUTE, 0.0), now - since)

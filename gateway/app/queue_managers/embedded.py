@@ -30,7 +30,8 @@ log = logs.get("mqgate")
 def open_embedded(
     settings: Settings, directory: Path, scheduler: Scheduler, counters: Counters
 ) -> EmbeddedQueueManager:
-    """Open its journal in `directory` and run the MQSC commands of the settings. StoreError or ConfigurationError."""
+    """Open its journal in `directory` and run the MQSC commands of the settings. Raises StoreError or
+    ConfigurationError."""
     embedded = settings.queue_manager.embedded
     assert embedded is not None  # noqa: S101 -- the callers have looked
     name, text = objects_of(settings)
@@ -49,7 +50,7 @@ def open_embedded(
 
 
 def _tell_lost(counters: Counters, lost: Lost) -> None:
-    """A report, or what else the queue manager makes, is on no queue."""
+    """Log and count a message of the queue manager, such as a report, that no queue took."""
     counters.messages_dropped[NO_ROUTE, "undelivered"] += 1
     about = Descriptor(lost.md)
     what = f"a report (Feedback {about.feedback})" if about.type == MQMT_REPORT else "a message of the queue manager"
@@ -64,8 +65,8 @@ def _tell_lost(counters: Counters, lost: Lost) -> None:
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """How large its journal and the segments of it may be. A command that makes the journal has to keep to them as the
-    gateway does, or the gateway finds it full."""
+    """Returns how large the journal and its segments may be. A command that makes the journal has to respect this like
+    the gateway, or the gateway would find it full."""
     embedded = settings.queue_manager.embedded
     if embedded is None:  # the buffer, which counts for itself
         return StoreOptions()
@@ -73,24 +74,24 @@ def store_options(settings: Settings) -> StoreOptions:
 
 
 def _tell_ending(queue_manager: EmbeddedQueueManager) -> None:
-    """The log says where the store ends that is gone on with, if the last process did not close it: after a power cut
-    a frame that is not whole was never acknowledged, but it may as well have been damaged since."""
+    """Log where the store that is continued ends, if the last process did not close it. After a power cut an incomplete
+    frame was never acknowledged, but it may as well have been damaged since."""
     ending, left_out = queue_manager.ending
     if left_out:
-        text = "a power cut while it was written looks so; if there was none, the file was damaged"
+        text = "a power cut during a write leaves this; if there was none, the file was damaged"
         log.warning("store_ending", f"the last process did not close the store: {ending}; {text}")
     elif ending:
         log.info("store_ending", f"the last process did not close the store: {ending}")
 
 
 def _tell_short(queue_manager: EmbeddedQueueManager, longest: int) -> None:
-    """The log says where what devices may send is too long to be kept whole, even as a dead letter."""
+    """Warn if what devices may send is too long to be kept whole, even as a dead letter."""
     name = queue_manager.dead_letter_queue
     limit = queue_manager.max_length(name) if name else longest
     if limit < longest:
         log.warning(
             "advice",
-            f"dead letters: {name} takes {limit} bytes, `mqtt.max_packet` lets {longest} in: a longer publication is "
+            f"dead letters: {name} takes {limit} bytes, `mqtt.max_packet` allows {longest}: a longer publication is "
             f"acknowledged and cut. Raise MAXMSGL, of the queue manager too (ALTER QMGR MAXMSGL), or lower "
             "`mqtt.max_packet`, or give rules `too_long: segment` or `reject`",
             queue=name,
@@ -98,7 +99,7 @@ def _tell_short(queue_manager: EmbeddedQueueManager, longest: int) -> None:
 
 
 def objects_of(settings: Settings) -> tuple[str, str]:
-    """The file of MQSC commands that the settings name, and its text; both are empty if they name none."""
+    """Returns the file of MQSC commands that the settings name, and its text; both are empty if they name none."""
     embedded = settings.queue_manager.embedded
     if embedded is None or embedded.objects is None:
         return "", ""
@@ -107,8 +108,8 @@ def objects_of(settings: Settings) -> tuple[str, str]:
 
 
 def first_start(settings: Settings, scheduler: Scheduler) -> EmbeddedQueueManager:
-    """A queue manager in memory with what the first start makes: default objects, and those of the settings.
-    ConfigurationError where that start would end with it."""
+    """Returns a queue manager in memory with what the first start makes: default objects, and those of the settings.
+    Raises ConfigurationError if that start would fail because of them."""
     embedded = settings.queue_manager.embedded
     name, text = objects_of(settings)
     try:
@@ -118,8 +119,8 @@ def first_start(settings: Settings, scheduler: Scheduler) -> EmbeddedQueueManage
 
 
 def wrong_objects(settings: Settings, scheduler: Scheduler) -> list[Finding]:
-    """What is wrong with the MQSC commands of the settings. Where there is a store already, what they find in it is not
-    looked at: only whether they can be read."""
+    """Returns what is wrong with the MQSC commands of the settings. If there is a store already, the objects in it are
+    not looked at: only whether the commands can be read."""
     try:
         _, text = objects_of(settings)
         if text:
@@ -127,7 +128,7 @@ def wrong_objects(settings: Settings, scheduler: Scheduler) -> list[Finding]:
     except ConfigurationError as error:
         fresh = not data_directory(settings).is_dir()
         return [one for one in error.findings if fresh or _SYNTAX in one.what]
-    except (OSError, UnicodeDecodeError):  # said where files are looked for
+    except (OSError, UnicodeDecodeError):  # reported where files are looked for
         pass
     return []
 
@@ -136,7 +137,8 @@ _SYNTAX = "AMQ8405I"
 
 
 def queues_of_objects(name: str, text: str) -> frozenset[str]:
-    """The queues that a text of MQSC commands defines. ConfigurationError: a command of it cannot be read."""
+    """Returns the queues that a text of MQSC commands defines. Raises ConfigurationError if a command cannot be
+    read."""
     found, wrong = set[str](), list[Finding]()
     for line, one in commands(text):
         try:
@@ -153,12 +155,12 @@ def queues_of_objects(name: str, text: str) -> frozenset[str]:
 
 
 def _in_file(name: str, error: ConfigurationError) -> ConfigurationError:
-    """What is wrong with a text of MQSC, in the file that has it."""
+    """Returns what is wrong with a text of MQSC, located in its file."""
     return ConfigurationError([replace(one, file=name) if one.file == OBJECTS else one for one in error.findings])
 
 
 def mqi_socket(settings: Settings, embedded: Embedded, directory: Path) -> Path:
-    """Where programs with the MQI library reach it."""
+    """Returns the socket through which programs with the MQI library reach the queue manager."""
     if embedded.socket is None:
         return short_name(directory / "mqi.sock")
     return short_name(Path(settings.resolve(embedded.socket, "queue_manager.embedded.socket")))

@@ -27,8 +27,8 @@ log = logs.get("mqgate.ibm")
 
 
 def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table: Table) -> IbmQueueManager:
-    """Connect; DriverUnavailable says which library is missing, MQError what the queue manager refuses,
-    ConfigurationError what its queues lack for these rules."""
+    """Connect. Raises DriverUnavailable, which says which library is missing; MQError, which says what the queue
+    manager refuses; or ConfigurationError, which says what its queues lack for these rules."""
     ibm = settings.queue_manager.ibm
     assert ibm is not None  # noqa: S101 -- the caller has looked
     queue_manager = IbmQueueManager(
@@ -58,11 +58,11 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
 
 
 def count_gone(counters: Counters, name: str, queue: str, count: int) -> None:
-    """Messages that devices have got from a queue of IBM MQ, and perhaps somebody else too."""
+    """Count and log messages that devices have got from a queue of IBM MQ, and perhaps somebody else as well."""
     counters.mq_gone_messages[name] += count
     log.warning(
         "message.gone",
-        f"{count} messages of {queue} were not there any more when they were to be taken, and have gone to devices: a "
+        f"{count} messages of {queue} were gone when they were to be taken, but have been delivered to devices: a "
         "program got them, they expired, or a unit of work took so long that MARKINT ran out and another gateway has "
         "handed them on too; then raise it (ALTER QMGR MARKINT)",
         queue=queue,
@@ -78,7 +78,7 @@ def count_attempt(counters: Counters, name: str, reason: int) -> None:
 
 
 def findings(problems: Iterable[Problem], table: Table) -> list[Finding]:
-    """The problems that stop a rule, each at the rule's file and line."""
+    """Returns the problems that stop a rule, each at the rule's file and line."""
     return [_finding(problem, table) for problem in problems if problem.serious]
 
 
@@ -90,7 +90,7 @@ def _finding(problem: Problem, table: Table) -> Finding:
 
 
 def rule_of(problem: Problem, table: Table) -> InboundRule | OutboundRule | None:
-    """The first rule that puts to the queue or topic of a problem, consumes it, or subscribes to it."""
+    """Returns the first rule that puts to the queue or topic of a problem, consumes it, or subscribes to it."""
     puts = (route.rule for route in table.routes if not route.rule.spec.queue_manager)
     for rule in puts:
         if problem.subject in (rule.spec.queue, f"{TOPIC_PREFIX}{rule.spec.mq_topic}"):
@@ -103,8 +103,8 @@ def rule_of(problem: Problem, table: Table) -> InboundRule | OutboundRule | None
 
 
 def queues_of(table: Table) -> tuple[list[str], list[str]]:
-    """(put to, consumed): the queues that rules name without a template, and topics to publish or subscribe to
-    (`topic://`)."""
+    """Returns the queues that rules put to and those they consume, as far as named without a template, with topics to
+    publish or subscribe to (`topic://`)."""
     specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
     puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
     own = [rule.spec for rule in table.outbound if not rule.targets]
@@ -114,15 +114,16 @@ def queues_of(table: Table) -> tuple[list[str], list[str]]:
 
 
 def short_of(table: Table) -> frozenset[str]:
-    """Queues whose longest message may be shorter than the longest payload: all their rules segment it or refuse it."""
+    """Returns queues whose longest message may be shorter than the longest payload, because all their rules segment or
+    refuse it."""
     specs = [route.rule.spec for route in table.routes if route.rule.spec.queue]
     whole = {spec.queue for spec in specs if spec.too_long == "dead_letter"}
     return frozenset(str(spec.queue) for spec in specs if spec.queue not in whole)
 
 
 def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> ConnectSettings:
-    """How to reach the queue manager. For an embedded one our MQI library is loaded, which the bindings then find:
-    DriverUnavailable where it cannot be had."""
+    """Returns how to reach the queue manager. For an embedded one our MQI library is loaded, which the bindings then
+    find. Raises DriverUnavailable if it is not available."""
     tls = ibm.tls
     connection = ibm.connection or ""
     if ibm.socket:
@@ -145,12 +146,12 @@ def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm
 
 
 def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
-    """The password, from its file or the environment."""
+    """Returns the password, from its file or the environment."""
     return read_secret(settings, ibm.password, ibm.password_file, f"{key}.password_file") or ""
 
 
 def token_file_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
-    """Where the token is, which has to be there at the start."""
+    """Returns the file of the token. Raises ConfigurationError if it does not exist at the start."""
     if ibm.token_file is None:
         return ""
     path = Path(settings.resolve(ibm.token_file, f"{key}.token_file"))

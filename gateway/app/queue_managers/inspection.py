@@ -1,4 +1,4 @@
-"""The operator's view of the queues: of a running gateway's queue manager, or of IBM MQ without a gateway."""
+"""The operator's view of the queues: those of a running gateway's queue manager, or of IBM MQ without a gateway."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def inspection_of(
     dead_letters: Callable[[], str],
     seen: Callable[[], Iterable[str]],
 ) -> Inspects | None:
-    """The view of a running gateway's queue manager: the embedded one's own, otherwise a connection to IBM MQ, made
-    when it is needed. `table`, `dead_letters` and `seen` are asked for the queues it shows."""
+    """Returns the view of a running gateway's queue manager: the embedded one's own, otherwise a connection to IBM MQ,
+    made when it is needed. `table`, `dead_letters` and `seen` are asked which queues it shows."""
     if isinstance(queue_manager, EmbeddedQueueManager):
         return Inspection(queue_manager)
     if settings.queue_manager.ibm is None:
@@ -46,7 +46,8 @@ def questions_of(
     names: Callable[[], Iterable[str]],
     refusing: Callable[[], Iterable[str]],
 ) -> tuple[Inquiries | None, QueueStatus]:
-    """The thread in which IBM MQ is asked, and the status of queues; no thread for the embedded queue manager."""
+    """Returns the thread in which IBM MQ is asked, and the status of queues; there is no thread for the embedded queue
+    manager."""
     if isinstance(inspection, Inspection) or inspection is None:
         return None, QueueStatus(queue_manager, inspection)
     from gateway.backends.ibm.inspection import IbmInspection  # the drivers are optional
@@ -57,14 +58,14 @@ def questions_of(
 
 
 def inquiries_of(settings: Settings, scheduler: Scheduler, inspection: IbmInspection) -> Inquiries:
-    """The thread in which all questions to this view are asked."""
+    """Returns the thread in which all questions to this view are asked."""
     inquiries = Inquiries(scheduler, settings.admin.answer_timeout, inspection.close)
     inspection.heard = inquiries.heard
     return inquiries
 
 
 def names_of(table: Table) -> list[str]:
-    """The queues that rules name without a template, but for topics."""
+    """Returns the queues that rules name without a template; topics are not included."""
     from gateway.app.queue_managers.ibm import queues_of  # the drivers are optional
     from gateway.backends.ibm.connection import TOPIC_PREFIX
 
@@ -73,7 +74,7 @@ def names_of(table: Table) -> list[str]:
 
 
 def ibm_inspection(settings: Settings, names: Callable[[], Iterable[str]] = list) -> IbmInspection:
-    """A view of the IBM MQ queue manager of the settings. DriverUnavailable without a client library."""
+    """Returns a view of the IBM MQ queue manager of the settings. DriverUnavailable without a client library."""
     from gateway.app.queue_managers.ibm import connect_settings  # the drivers are optional
     from gateway.backends.ibm.driver import load
     from gateway.backends.ibm.identifiers import MessageIds

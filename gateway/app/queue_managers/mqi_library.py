@@ -10,17 +10,18 @@ from gateway.errors import DriverUnavailable
 from gateway.mqi.build import LIBRARY, BuildFailed, build
 
 _LONGEST_NAME = 100
-"""A Unix socket's name has room for 107 bytes."""
+"""The longest name that is used; the name of a Unix socket has room for 107 bytes."""
 
 
 def short_name(path: Path) -> Path:
-    """A name for the same socket that fits into its address, if there is one."""
+    """Returns a name for the same socket that fits into its address, if there is one."""
     return Path(os.path.relpath(path)) if len(str(path)) > _LONGEST_NAME else path
 
 
 def load_library() -> None:
-    """Load it for the whole process, so that ibmmq and pymqi find it by its name. It is compiled the first time; on a
-    machine without a compiler it is the one of `mqgate mqi build`, by LD_LIBRARY_PATH. DriverUnavailable without."""
+    """Load the library for the whole process, so that ibmmq and pymqi find it by its name. It is compiled the first
+    time; on a machine without a compiler it is the one made by `mqgate mqi build`, found by LD_LIBRARY_PATH. Raises
+    DriverUnavailable if there is none."""
     try:
         name = str(build().library)
     except BuildFailed as error:

@@ -1,7 +1,7 @@
-"""The embedded queue manager as a process of its own: its MQI socket, probes, metrics, and a clean end.
+"""The embedded queue manager as a process of its own: its MQI socket, probes, metrics, and an orderly end.
 
 Several gateways on one machine share it (decision 0060), and MQ programs reach it as they reach that of a gateway. One
-thread serves all programs; the reactor has signals, the admin port and what is done every second.
+thread serves all programs; the reactor handles signals, the admin port and what is done every second.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueManagerProcess:
     def __init__(self, settings: Settings, reactor: Any) -> None:
         embedded = settings.queue_manager.embedded
         if embedded is None:
-            what = "`queue_manager.ibm` names IBM MQ, and this command serves the embedded queue manager"
+            what = "`queue_manager.ibm` names IBM MQ, but this command serves the embedded queue manager"
             raise ConfigurationError([settings.finding("queue_manager.ibm", what, "give `embedded` instead")])
         self._settings = settings
         self._embedded = embedded
@@ -64,13 +64,13 @@ class QueueManagerProcess:
         self._service = ServiceManager()
         self._disk_reports = DiskReports(log)
         self._answered = time.monotonic()
-        """When the thread that serves programs has last said so."""
+        """When the thread that serves programs last gave a sign of life."""
         self._counters = Counters()
         self._stopping = False
 
     def start(self) -> None:
-        """Recover, define what gateways need, serve. StoreError, ConfigurationError or OSError say what is wrong;
-        nothing is left running then."""
+        """Recover, define what gateways need, and serve. Raises StoreError, ConfigurationError or OSError; nothing is
+        left running then."""
         collect_seldom()
         try:
             make_private(self.directory)
@@ -113,8 +113,8 @@ class QueueManagerProcess:
         return 0 if port is None else int(port.getHost().port)
 
     def stop(self) -> None:
-        """Disconnect programs, whose open units of work are backed out, write what was submitted, give the socket and
-        the directory up."""
+        """Disconnect programs, whose open units of work are backed out, write what was submitted, and give up the
+        socket and the directory."""
         if self._stopping:
             return
         self._stopping = True
@@ -200,7 +200,7 @@ class QueueManagerProcess:
         return answer
 
     def snapshot(self) -> health.Snapshot:
-        """What the probes are answered from."""
+        """Returns the state from which the probes are answered."""
         opened, room, hangs = self._queue_manager, room_of(self._settings), self._disk_hangs()
         return health.Snapshot(
             configured=True,

@@ -1,4 +1,4 @@
-"""What mappings say of targets, compared with those that the settings name: nothing is connected for it."""
+"""Compares the names of targets in mappings with those in the settings; nothing is connected for this."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from gateway.rules.mappings import InboundRule, Mappings, OutboundRule
 
 
 def unknown_targets(mappings: Mappings, settings: Settings) -> list[Finding]:
-    """Lists that name queue managers which are no targets, and rules that consume from such."""
+    """Returns findings for lists that name queue managers that are not targets, and for rules that consume from
+    such."""
     rules: tuple[InboundRule | OutboundRule, ...] = (*mappings.to_mq, *mappings.to_mqtt)
     return [
-        _finding(rule, f"`{name}` is no target: the settings have {_known(settings)}", _fix(name, settings))
+        _finding(rule, f"`{name}` is not a target: the settings have {_known(settings)}", _fix(name, settings))
         for rule in rules
         for name in rule.targets
         if name not in settings.targets
@@ -22,7 +23,7 @@ def unknown_targets(mappings: Mappings, settings: Settings) -> list[Finding]:
 
 
 def doubtful_targets(mappings: Mappings, settings: Settings) -> Iterator[Finding]:
-    """What is allowed, and probably not meant. A single name that is no target is a remote queue manager."""
+    """Yields what is allowed but probably not meant. A single name that is not a target is a remote queue manager."""
     if not settings.targets:
         return
     used, open_ended = {name for rule in mappings.to_mqtt for name in rule.targets}, False
@@ -34,8 +35,8 @@ def doubtful_targets(mappings: Mappings, settings: Settings) -> Iterator[Finding
         open_ended = open_ended or name is None
         used.add(name or "")
         if name and name not in settings.targets:
-            what = f"`{name}` is no target: its messages go by way of the gateway's own queue manager"
-            fix = f"define the way to it there, or, if it is to be put to directly: {_fix(name, settings)}"
+            what = f"`{name}` is not a target: its messages go by way of the gateway's own queue manager"
+            fix = f"define the route to it there, or, to put to it directly: {_fix(name, settings)}"
             yield _finding(rule, what, fix)
     if open_ended:  # a template may become any name
         return

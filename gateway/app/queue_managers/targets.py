@@ -1,4 +1,4 @@
-"""Targets: the queue managers besides that of the state, made where the settings name some."""
+"""Targets: queue managers other than that of the state, made where the settings name some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logs.get("mqgate.target")
 
 
 def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> Sequence[IbmTarget]:
-    """Begin to connect to them, and have units of work go by way of them. One that is away is waited for.
+    """Begin to connect to them, and have units of work go through them. One that is away is waited for. Raises
     DriverUnavailable without a client library."""
     if not settings.targets:
         return ()
@@ -55,7 +55,7 @@ def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> 
 
 
 def look(settings: Settings, name: str, table: Table | None = None) -> str:
-    """What a target lacks, for these rules too, in words; MQError when it does not answer."""
+    """Returns in words what a target lacks, including what these rules need. Raises MQError if it does not answer."""
     from gateway.backends.ibm.connection import Connection
     from gateway.backends.ibm.driver import load
     from gateway.backends.ibm.structures import NO_ID
@@ -78,7 +78,7 @@ def look(settings: Settings, name: str, table: Table | None = None) -> str:
 
 
 def consumed_at(name: str, table: Table | None) -> Iterator[str]:
-    """The queues of a target that rules get messages from."""
+    """Yields the queues of a target that rules consume."""
     found = [rule.spec for rule in table.outbound if name in rule.targets] if table is not None else []
     yield from sorted({spec.queue or spec.transmission_queue or SUBSCRIPTIONS for spec in found})
 

@@ -1,1 +1,1 @@
-"""What a gateway says of itself: metrics, log, history, problems, device events, the audit trail."""
+"""What a gateway reports about itself: metrics, log, history, problems, device events, the audit trail."""

@@ -15,18 +15,19 @@ log = logs.get("mqgate")
 
 
 class AuditTrail:
-    """Writes it, one unit of work at a time: what comes meanwhile is the next one. Called in the reactor's thread."""
+    """Writes the audit trail, one unit of work at a time: acts that come meanwhile are in the next one. Called in the
+    reactor's thread."""
 
     def __init__(self, queue_manager: BatchQueueManager, keep: float) -> None:
         self.keep = keep
-        """Seconds; 0: nothing is put."""
+        """How many seconds records are kept; 0: none are put."""
         self._queue_manager = queue_manager
         self._waiting = Waiting()
         self._under_way = False
         self._well = True
 
     def add(self, act: Act) -> None:
-        """One act."""
+        """Record an act."""
         log_lines.audit(act)
         if self.keep:
             now = time.time()

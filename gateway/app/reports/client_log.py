@@ -1,4 +1,4 @@
-"""What happens to clients, as lines of the log and in their history."""
+"""What happens to clients, written to the log and to their history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = {
 
 
 class ClientLog:
-    """Told by the broker of connections and sessions, and by the reports of what was counted."""
+    """Is told by the broker about connections and sessions, and by the reports about what was counted."""
 
     def __init__(self) -> None:
         self.history = ClientHistory()
@@ -32,10 +32,11 @@ class ClientLog:
         self.connections = False
         """Whether each connection is a line at `info` when it begins."""
         self.events: DeviceEventQueue | None = None
-        """Where device events go, if they are wanted."""
+        """Where device events are put, if they are wanted."""
 
     def connected(self, connection: Connection) -> None:
-        """A device is in: a line at `info` if wanted, else at `debug`; the end of the connection is always one."""
+        """A device has connected: log a line, at `info` if wanted, otherwise at `debug`. The end of a connection is
+        always logged."""
         session, link = connection.session, connection.link
         about = {"peer": link.peer, "listener": link.listener, "user": session.user or None}
         protocol = PROTOCOLS.get(connection.version, "")
@@ -68,7 +69,7 @@ class ClientLog:
                                 user=session.user or None, reason=why, text=said)  # fmt: skip
 
     def _is_one_of_many(self, connection: Connection, why: str) -> bool:
-        """Whether connections of its client end each other all the time, of which there is one warning a minute."""
+        """Whether connections of its client end each other all the time; this is warned about once a minute."""
         times = self._take_overs.count(connection.session.client_id, time.monotonic()) if why == "taken_over" else 0
         if times == LINES + 1:
             log_lines.contended(connection, times)
@@ -88,14 +89,14 @@ class ClientLog:
             self.events.add("refused", "", peer, listener=listener, reason="not_admitted", text=why)
 
     def full(self, session: Session) -> None:
-        """No more is stored for a client until it acknowledges something."""
+        """A session is full: no more is stored for a client until it acknowledges something."""
         log_lines.full(session)
         waiting = max(session.stored, session.outflow.queued)
         text = f"{counted(waiting, 'message waits', 'messages wait')} for it: no more is stored"
         self._note(session.client_id, "full", text)
 
     def happened(self, client_id: str, event: str, fields: dict[str, object]) -> None:
-        """It was part of what a counter has counted."""
+        """Note, in the history of a client, something that a counter has counted."""
         about = {name: value for name, value in fields.items() if name != "client_id"}
         self._note(client_id, event, WORDS.get(event, event), **about)
 

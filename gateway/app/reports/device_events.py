@@ -1,7 +1,7 @@
-"""Device events of a running gateway: they are put beside the way of messages, a few at a time.
+"""Device events of a running gateway: they are put separately from messages, a few at a time.
 
-They have units of work of their own, one at a time with a pause between, so that a storm of them costs a commit now and
-then. Nothing waits for them; what cannot be put is lost, counted and said.
+They have units of work of their own, one at a time with a pause in between, so that a storm of them costs only an
+occasional commit. Nothing waits for them; what cannot be put is lost, counted and logged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gateway.ports.link import address_of
 
 log = logs.get("mqgate")
 PAUSE_SECONDS = 0.25
-"""Between two units of work while few events come."""
+"""The pause between two units of work while few events come."""
 BUSY_SECONDS = 0.05
-"""The same while more wait."""
+"""The same while more events wait."""
 MOST_IN_UNIT = 200
-"""Some milliseconds of the reactor's time."""
+"""How many events are in a unit of work, which takes some milliseconds of the reactor's time."""
 PROBLEM = "device events"
 
 
 class DeviceEventQueue:
-    """Takes events and puts them. All in the reactor's thread."""
+    """Takes events and puts them; used only in the reactor's thread."""
 
     def __init__(
         self, queue_manager: BatchQueueManager, scheduler: Scheduler, counters: Counters, problems: dict[str, str],
@@ -41,7 +41,7 @@ class DeviceEventQueue:
         self._head = b""
 
     def use(self, settings: Events) -> None:
-        """Put them there from now on; or nowhere."""
+        """Put events where these settings say from now on, or nowhere."""
         self._settings, self._head = settings, descriptor_of_events(settings.expiry)
         if not settings.wanted:
             self._problems.pop(PROBLEM, None)
@@ -51,7 +51,7 @@ class DeviceEventQueue:
         return self._settings.wanted and kind in self._settings.kinds
 
     def add(self, kind: DeviceEventKind, client_id: str, peer: str, **fields: object) -> None:
-        """Something has happened to a device."""
+        """Something has happened to a device: add an event."""
         if not self.wants(kind):
             return
         about = {"client_id": client_id or None, "peer": peer, **fields}
@@ -60,7 +60,7 @@ class DeviceEventQueue:
         self._later(PAUSE_SECONDS)
 
     def end(self) -> None:
-        """The gateway ends: what waits is put now."""
+        """The gateway ends: put now what waits."""
         waiting = self._events.take_all()
         for first in range(0, len(waiting), MOST_IN_UNIT):
             self._submit(waiting[first : first + MOST_IN_UNIT], lambda: None)

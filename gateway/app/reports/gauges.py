@@ -24,11 +24,11 @@ _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 Values = dict[tuple[object, ...], float]
 Series = Iterator[tuple[tuple[str, ...], float] | None]
-"""Of queues and rules, of which there may be ten thousand: each is looked at in its step."""
+"""A series for each queue or rule, of which there may be ten thousand; None after each step without a value."""
 
 
 def gauges_of(parts: Parts) -> Gauges:
-    """Every gauge, bound to the running parts."""
+    """Returns every gauge, bound to the running parts."""
     engine, manager = parts.engine, parts.queue_manager
     counts = engine.sys_topics.session_counts
 
@@ -121,7 +121,7 @@ def _limits_of_queues(parts: Parts, part: int) -> Series:
 def _ages(parts: Parts) -> Series:
     inspection = parts.inspection
     if not isinstance(inspection, Inspection):
-        return  # IBM MQ's own exporter tells
+        return  # IBM MQ's own exporter reports it
     for name in parts.named_queues():
         since = inspection.oldest(name)
         yield (name,), max(0.0, time.time() - since) if since else 0.0
@@ -173,14 +173,14 @@ def _room(parts: Parts, part: int) -> Values:
 
 
 def _full_since(parts: Parts) -> Values:
-    """Nothing where the gateway has no disk of its own."""
+    """Returns since when the disk has been full; nothing if the gateway has no disk of its own."""
     if parts.room() is None:
         return {}
     return {(): parts.storage_full.since if parts.storage_full is not None else 0.0}
 
 
 def _buffer(parts: Parts) -> dict[str, Read]:
-    """The gauges of the buffer, where one is set."""
+    """Returns the gauges of the buffer, where one is set."""
     buffer = parts.buffer
     if buffer is None:
         return {}
@@ -198,7 +198,7 @@ def _buffer(parts: Parts) -> dict[str, Read]:
 
 
 def totals_of(counters: Counters) -> dict[str, int]:
-    """What was counted since the process started."""
+    """Returns what was counted since the process started."""
     return {
         "received": sum(counters.mqtt_publish_received.values()),
         "put": sum(counters.mq_put_messages.values()),

@@ -1,6 +1,5 @@
 """The history of the gateway, its queues, rules and clients: sampled here, and kept across restarts in two small files
-of the data directory. A file that cannot be written or read costs the history, nothing else.
-"""
+in the data directory. If a file cannot be written or read, only the history is lost."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_BYTES = 4 << 20
-"""Of one file; a full one becomes the older of the two."""
+"""The most bytes of one file; a full one becomes the older of the two."""
 MAX_LINES = 720
-"""Minutes of one file: half a day."""
+"""The most minutes of one file: half a day."""
 NEW_CLIENTS = 200
-"""Connections that are looked at for clients that have no series yet, in one sample."""
+"""How many connections are checked in one sample for clients that have no series yet."""
 NEW_QUEUES = 400
-"""The same of the queues of rules."""
+"""The same for the queues of rules."""
 
 
 class HistoryFile:
@@ -37,7 +36,7 @@ class HistoryFile:
         self._lines = 0
 
     def read(self) -> Iterator[tuple[float, dict[Name, Row]]]:
-        """The minutes of both files. A line that is not whole is left out."""
+        """Yields the minutes of both files. A line that is incomplete is left out."""
         for path in (self._older, self._path):
             self._lines = 0
             try:
@@ -87,21 +86,21 @@ def _parsed(line: str) -> tuple[float, dict[Name, Row]] | None:
 
 
 def _finite(value: Any) -> float:
-    """A number that JSON has: what is read here is shown by the API."""
+    """Returns a number that JSON can express: what is read here is shown by the API."""
     if math.isfinite(number := float(value)):
         return number
-    raise ValueError(f"{value} is no number of a chart")
+    raise ValueError(f"{value} cannot be shown in a chart")
 
 
 class ByTurns(Generic[T]):
-    """Looks at some of many in one sample, and at the next of them in the next."""
+    """Looks at some of many things in each sample, and at the next ones in the next sample."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._left: Iterator[T] = iter(())
 
     def some(self, every: Callable[[], Iterable[T]]) -> list[T]:
-        """The next of them; `every` is asked when all have had their turn."""
+        """Returns the next ones; `every` is asked when all have had their turn."""
         found = list(islice(self._left, self._at_once))
         if len(found) < self._at_once:
             self._left = iter(every())
@@ -118,7 +117,7 @@ class Sampler:
         self._connections, self._named = ByTurns[Any](NEW_CLIENTS), ByTurns[str](NEW_QUEUES)
 
     def restore(self, now: float) -> None:
-        """What an earlier process has kept."""
+        """Restore what an earlier process has kept."""
         self._parts.history.restore(now, self._file.read())
 
     def sample(self, now: float) -> None:
@@ -154,7 +153,8 @@ class Sampler:
             }
 
     def _queues_named(self) -> set[str]:
-        """Queues that have a series, and some of the others that rules name, by turns: there may be ten thousand."""
+        """Returns queues that have a series, and some of the others that rules name, in turn: there may be ten
+        thousand."""
         named = self._parts.named_queues()
         shown = named.intersection(self._parts.history.names("queue"))
         return {*shown, *self._named.some(lambda: sorted(named))}
@@ -176,7 +176,7 @@ class Sampler:
         }
 
     def _clients(self) -> dict[Name, Totals]:
-        """Clients that have a series, and some of the others that are connected, by turns."""
+        """Returns clients that have a series, and some of the others that are connected, in turn."""
         engine = self._parts.engine
         names = set(self._parts.history.names("client"))
         fresh = self._connections.some(lambda: list(engine.connections))

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from gateway.ports.sources import Incomplete
 
 PATIENCE_SECONDS = 10.0
-"""The parts of a message that arrived more recently may still be on their way."""
+"""Parts that arrived more recently than this may be followed by the others."""
 log = logs.get("mqgate")
 
 
 class IncompleteMessages:
-    """Those of all consumed queues. `ask` lists them by queue; `look` is called once a second."""
+    """The incomplete messages of all consumed queues. `ask` lists them by queue; `look` is called once a second."""
 
     def __init__(self, ask: Callable[[], Iterable[tuple[str, Incomplete]]]) -> None:
         self._ask = ask
@@ -25,7 +25,7 @@ class IncompleteMessages:
         """By queue."""
 
     def look(self) -> None:
-        """Log a line when the first is seen on a queue, and one when none is left."""
+        """Log a line when the first one is seen on a queue, and one when none is left."""
         late = time.time() - PATIENCE_SECONDS
         before, self.now = self.now, {queue: one for queue, one in self._ask() if one.since < late}
         for queue, one in self.now.items():
@@ -36,7 +36,7 @@ class IncompleteMessages:
                 log.info("queue.complete", "nothing on this queue is incomplete any more", queue=queue)
 
     def problems(self) -> Iterator[str]:
-        """One sentence a queue, for the operator."""
+        """Yields one sentence for each queue, for the operator."""
         for queue, one in self.now.items():
             yield f"queue {queue}: {_text(one)}"
 

@@ -1,4 +1,4 @@
-"""Log lines about connections, administrative acts and defects: one line each, never one a message."""
+"""Log lines about connections, administrative acts and defects: one for each of these, never one for each message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logs.get("mqgate")
 
 
 def audit(act: Act) -> None:
-    """Every administrative act is logged; repeated lines about refused ones are suppressed and counted."""
+    """Log an administrative act; repeated lines about refused ones are suppressed and counted."""
     who: dict[str, object] = {"peer": act.address, "role": act.caller.role or "none", "status": act.status}
     if act.caller.user:
         who |= {"user": act.caller.user, "method": act.caller.method}
@@ -35,12 +35,12 @@ def audit(act: Act) -> None:
 
 
 def admin_handshake(peer: str, why: str) -> None:
-    """A TLS handshake on the admin port that failed; repeated ones are suppressed and counted."""
+    """Log a TLS handshake on the admin port that failed; repeated ones are suppressed and counted."""
     log.warning("audit", f"TLS: {why}", peer=peer, reason="TLS")
 
 
 def admin_other(peer: str, why: str) -> None:
-    """A client that speaks another protocol has come to the admin port."""
+    """Log that a client with another protocol has connected to the admin port."""
     log.warning("client.refused", why, listener="admin", peer=peer, reason="malformed")
 
 
@@ -51,35 +51,36 @@ def fatal(error: Exception) -> None:
 
 
 def superseded(text: str) -> None:
-    """Another gateway owns this one's sessions: nothing can be committed any more, so the process ends at once."""
+    """End the process at once, because another gateway owns this one's sessions and nothing can be committed any
+    more."""
     log.error("superseded", f"{text}: it ends and has to be started again")
     _end(75)
 
 
 def _end(code: int) -> None:
-    """Why is said first, also to a reader that is behind: it gets a moment."""
+    """End the process after a moment, so that even a slow reader of the log gets the reason."""
     logging.shutdown()
     os._exit(code)
 
 
 def defect(error: Exception, peer: str) -> None:
-    """A defect ended one connection; the others go on."""
+    """Log a defect that ended one connection; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
 
 
 def not_reloaded(error: Exception | None) -> None:
-    """Nobody waits for an answer. What is wrong with a file has been logged."""
+    """Log a failed reload for which nobody waits. What is wrong with a file has been logged already."""
     if error is not None and not isinstance(error, ConfigurationError):
         log.exception("defect", "a defect of the gateway kept it from reloading", error)  # noqa: LOG004 -- passed in
 
 
 def rebalanced(text: str) -> None:
-    """Connections are handed back so that all gateways have as many, or have been."""
+    """Log that connections are handed back, or have been, so that all gateways have as many."""
     log.info("rebalance", text)
 
 
 def stalled(stall: Stall) -> None:
-    """All clients have waited while the reactor did one thing."""
+    """Log that all clients have waited while the reactor did one thing."""
     log.warning(
         "reactor.stall",
         f"everybody waited {stall.seconds:.2f} s for {stall.doing or 'one turn of the reactor'}",
@@ -91,12 +92,12 @@ def stalled(stall: Stall) -> None:
 
 
 def stands_still(seconds: float, at: str) -> None:
-    """They wait, and it is not known for how long: a disk that hangs may never answer."""
+    """Log that all clients are waiting, while it is not known for how long: a disk that hangs may never answer."""
     log.warning("reactor.stall", f"everybody has been waiting for {seconds:.0f} s, and still is", at=at or None)
 
 
 def set_aside(one: Defect) -> None:
-    """A defect was met by something that is handled by itself: one line, with what and whom."""
+    """Log a defect met by something that is handled by itself: one line, with what it was and whose."""
     what = one.what.replace("_", " ")
     if one.what in {"connection", "call"}:
         text = f"a defect of the gateway cost this {what}; everything else goes on"
@@ -108,7 +109,7 @@ def set_aside(one: Defect) -> None:
 
 
 def guarded(call: Callable[[], None]) -> Callable[[], None]:
-    """The call with exceptions logged: a timer goes on after one."""
+    """Returns the call with exceptions logged, so that a timer goes on after one."""
 
     def call_and_log() -> None:
         try:
@@ -121,18 +122,18 @@ def guarded(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def not_admitted(listener: str, peer: str, why: str) -> None:
-    """A connection refused before its CONNECT; repeated lines are suppressed and counted."""
+    """Log a connection that was refused before its CONNECT; repeated lines are suppressed and counted."""
     log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
 
 
 def guessing(who: str) -> None:
-    """So many passwords were wrong that no more are looked at for some time."""
-    what = f"too many wrong passwords: {who}; until some time has passed CONNECT is refused there, right or wrong"
+    """Log that so many passwords were wrong that no more are checked for some time."""
+    what = f"too many wrong passwords: {who}; CONNECT is refused there for some time, right or wrong"
     log.warning("guessing", what)
 
 
 def identity(provider: str, why: str) -> None:
-    """A provider of identities does not answer as it should; or, with an empty text, does so again."""
+    """Log that a provider of identities does not answer as it should, or, with an empty text, that it does so again."""
     if why:
         log.warning("identity.unavailable", f"{why}; what is known stays in force", provider=provider)
     else:
@@ -140,7 +141,7 @@ def identity(provider: str, why: str) -> None:
 
 
 def contended(connection: Connection, times: int) -> None:
-    """Connections of a client end each other."""
+    """Log that connections of a client end each other."""
     text = (
         f"its connections have ended each other {times} times within a minute: two devices may have this client "
         "identifier; further ones are lines at debug, and counted in mqgate_mqtt_disconnects_total"
@@ -150,8 +151,8 @@ def contended(connection: Connection, times: int) -> None:
 
 
 def ended(connection: Connection, why: str, *, is_one_of_many: bool = False) -> None:
-    """The end of a connection: a warning if it was refused, for debugging only if it never sent a CONNECT, or if it is
-    one of many that end each other."""
+    """Log the end of a connection: as a warning if it was refused, for debugging only if it never sent a CONNECT, or if
+    it is one of many that end each other."""
     link, said = connection.link, connection.close_reason or why
     if connection.rejected:
         request = connection.request
@@ -181,7 +182,8 @@ def ended(connection: Connection, why: str, *, is_one_of_many: bool = False) -> 
 
 
 def full(session: Session) -> None:
-    """A session has reached its limit and takes no more until its client acknowledges something: a line each time."""
+    """Log that a session has reached its limit and takes no more until its client acknowledges something; one line each
+    time."""
     waiting = max(session.stored, session.outflow.queued)
     waits = counted(waiting, "message waits", "messages wait")
     log.warning(

@@ -1,4 +1,5 @@
-"""What an operator should look at, in sentences: the admin page shows them on top, the API gives them to programs."""
+"""What an operator should look at, in sentences: the admin page shows them on top, and the API gives them to
+programs."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from gateway.observe import health
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 WARN_BEFORE_SECONDS = 14 * 86_400
-"""As the alert about certificates has it."""
+"""How long before a certificate expires it is reported; the same as in the alert about certificates."""
 MOST_NAMED = 10
-"""Of things that are alike, so many have a sentence each."""
+"""How many things of the same kind have a sentence each."""
 
 
 class Trouble(NamedTuple):
@@ -28,7 +29,7 @@ class Trouble(NamedTuple):
 
 
 def troubles_of(parts: Parts) -> list[Trouble]:
-    """All of them, first those that keep devices from connecting."""
+    """Returns all problems, beginning with those that keep devices from connecting."""
     return list(_troubles(parts))
 
 
@@ -77,8 +78,8 @@ def _certificates(parts: Parts) -> Iterator[str]:
 
 
 def unknown_queues(parts: Parts, but: Collection[str] = ()) -> Iterator[str]:
-    """Queues of the embedded queue manager that rules name and that are not there, and what helps: the first of them,
-    and how many more. Those of IBM MQ are named when a message has met them."""
+    """Yields queues of the embedded queue manager that rules name and that do not exist, and what helps: the first of
+    them, then how many more. Queues of IBM MQ are reported when a message has met them."""
     manager = parts.queue_manager
     if not isinstance(manager, EmbeddedQueueManager):
         return
@@ -94,7 +95,7 @@ def _place(name: str) -> str:
 
 
 def _noted(parts: Parts) -> Iterator[str]:
-    """What parts of the broker have noted."""
+    """Yields what parts of the broker have noted."""
     for what, text in parts.engine.context.problems.items():
         yield f"{what}: {text}"
 
@@ -106,7 +107,7 @@ def _silence(parts: Parts) -> Iterator[str]:
 
 
 def _refused(parts: Parts) -> Iterator[Trouble]:
-    """Queues that refuse messages, each once, and what an operator can do about it."""
+    """Yields queues that refuse messages, each once, and what an operator can do about it."""
     held: dict[str, int] = {}
     for parked in parts.engine.parking.waiting.values():
         held[parked.address.queue] = held.get(parked.address.queue, 0) + parked.count
@@ -117,7 +118,7 @@ def _refused(parts: Parts) -> Iterator[Trouble]:
 
 
 def why_refused(parts: Parts, queue: str) -> str:
-    """Why a queue refuses messages, as far as its attributes tell."""
+    """Returns why a queue refuses messages, as far as its attributes tell."""
     try:
         row = parts.queue_status.row(queue)
     except MQError:

@@ -1,7 +1,7 @@
 """Depths of the queues that metrics and the page show, and the state of those that refuse messages.
 
-The embedded queue manager is asked at once. IBM MQ is asked every few seconds in a thread of its own: its last answer
-is used for a minute, then none.
+The embedded queue manager is asked at once. IBM MQ is asked every few seconds in a thread of its own; its last answer
+is used for a minute, after which there is none.
 """
 
 from __future__ import annotations
@@ -27,33 +27,36 @@ OLD_SECONDS = 60.0
 
 
 class QueueStatus:
-    """Of a queue manager that answers at once."""
+    """The status of queues of a queue manager that answers at once."""
 
     def __init__(self, queue_manager: BatchQueueManager, inspection: Inspects | None) -> None:
         self._queue_manager = queue_manager
         self._inspection = inspection
 
     def look(self) -> None:
-        """Called every second."""
+        """Update the status; called every second."""
 
     def depth(self, queue: str) -> int | None:
-        """None: the queue is not defined, so that messages to it are dead-lettered, or nothing is known of it now."""
+        """Returns the depth; None if the queue is not defined, so that messages to it are dead-lettered, or if nothing
+        is known about it now."""
         with suppress(MQError):
             return self._queue_manager.depth(queue)
         return None
 
     def limits(self, queue: str) -> DepthLimits | None:
-        """None: there is no such queue, or nothing is known of it now."""
+        """Returns the limits; None if there is no such queue, or nothing is known about it now."""
         manager = self._queue_manager
         return manager.depth_limits(queue) if isinstance(manager, EmbeddedQueueManager) else None
 
     def row(self, queue: str) -> QueueRow | None:
-        """A queue that refuses messages. MQError: it does not exist; None: nothing is known of it."""
+        """Returns a queue that refuses messages; None if nothing is known about it. Raises MQError if it does not
+        exist."""
         return None if self._inspection is None else self._inspection.queue(queue)
 
 
 class PolledQueueStatus(QueueStatus):
-    """Of IBM MQ, by its last answer. `names`: queues to count; `refusing`: queues that refuse messages."""
+    """The status of queues of IBM MQ, by its last answer. `names`: queues to count; `refusing`: queues that refuse
+    messages."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class PolledQueueStatus(QueueStatus):
         )
 
     def _ask_depths(self, names: list[str]) -> dict[str, int]:
-        """In the thread."""
+        """Ask for depths, in the thread."""
         depths = {}
         for name in names:
             with suppress(MQError):
@@ -95,7 +98,7 @@ class PolledQueueStatus(QueueStatus):
         return depths
 
     def _ask_limits(self, names: list[str]) -> dict[str, DepthLimits]:
-        """In the thread, once a minute: they change seldom."""
+        """Ask for limits, in the thread, once a minute: they seldom change."""
         now = time.monotonic()
         again = now - self._limits_at > OLD_SECONDS
         if again:
@@ -108,7 +111,7 @@ class PolledQueueStatus(QueueStatus):
         return limits
 
     def _ask_rows(self, names: list[str]) -> dict[str, QueueRow | MQError]:
-        """In the thread."""
+        """Ask for the queues that refuse messages, in the thread."""
         rows: dict[str, QueueRow | MQError] = {}
         for name in names:
             try:
@@ -128,15 +131,15 @@ class PolledQueueStatus(QueueStatus):
         return time.monotonic() - self._answered_at < OLD_SECONDS
 
     def depth(self, queue: str) -> int | None:
-        """By the last answer."""
+        """Returns the depth in the last answer."""
         return self._depths.get(queue) if self._fresh else None
 
     def limits(self, queue: str) -> DepthLimits | None:
-        """By the last answer."""
+        """Returns the limits in the last answer."""
         return self._limits.get(queue) if self._fresh else None
 
     def row(self, queue: str) -> QueueRow | None:
-        """By the last answer."""
+        """Returns the queue in the last answer."""
         row = self._rows.get(queue) if self._fresh else None
         if isinstance(row, MQError):
             raise row

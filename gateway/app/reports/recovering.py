@@ -1,4 +1,5 @@
-"""What a gateway says of itself while it starts and much is stored: nothing is served before all of it is read."""
+"""What a gateway reports about itself while it starts and much is stored: nothing is served before all of it is
+read."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from gateway.observe.service import ServiceManager
 
 EVERY_SECONDS = 10.0
 _LONGER = 60
-"""Seconds for which the service manager goes on waiting."""
+"""For how many more seconds the service manager waits."""
 
 log = logs.get("mqgate")
 
 
 class Recovering:
-    """A line of the log every ten seconds, and the service manager hears that it is to wait."""
+    """Logs a line every ten seconds, and tells the service manager to wait."""
 
     def __init__(self, service: ServiceManager, monotonic: Callable[[], float]) -> None:
         self._service = service
@@ -31,6 +32,6 @@ class Recovering:
         if now < self._due:
             return
         self._due = now + EVERY_SECONDS
-        said = f"{counted(self._count, 'record')} of sessions and what is stored for them read so far"
+        said = f"{counted(self._count, 'record')} of sessions and of what is stored for them read so far"
         log.info("recovering", f"{said}; listeners open when all are")
         self._service.starting(said, _LONGER)

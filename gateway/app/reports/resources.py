@@ -20,7 +20,7 @@ class Room(NamedTuple):
 
 
 def room_for(folder: Path, used: int, limit: int | None) -> int:
-    """What may be used in all: the setting, bounded by what the file system has left."""
+    """Returns how many bytes may be used in all: the setting, limited by what the file system has left."""
     try:
         space = os.statvfs(folder)
     except OSError:
@@ -30,7 +30,7 @@ def room_for(folder: Path, used: int, limit: int | None) -> int:
 
 
 def room_of(settings: Settings) -> Room | None:
-    """Of the embedded queue manager's journal; None where there is none."""
+    """Returns the room of the embedded queue manager's journal; None if there is none."""
     embedded = settings.queue_manager.embedded
     if embedded is None:
         return None
@@ -43,11 +43,11 @@ def room_of(settings: Settings) -> Room | None:
 
 
 ADMIN = "admin"
-"""Stands for the admin port where listeners are named."""
+"""The name of the admin port, where listeners are named."""
 
 
 def _secured(settings: Settings) -> Iterator[tuple[str, str, Tls]]:
-    """(name, key of the settings, settings) of everything that has TLS."""
+    """Yields name, key of the settings, and TLS settings of everything that has TLS."""
     for index, listener in enumerate(settings.listeners):
         if listener.tls is not None:
             yield listener.name, f"listeners.{index}.tls", listener.tls
@@ -56,8 +56,8 @@ def _secured(settings: Settings) -> Iterator[tuple[str, str, Tls]]:
 
 
 def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:
-    """(listener, expiry in seconds since the epoch) of every TLS listener whose certificate can be read, and of the
-    admin port."""
+    """Yields name, and expiry in seconds since the epoch, of every TLS listener whose certificate can be read, and of
+    the admin port."""
     for listener, key, tls in _secured(settings):
         from cryptography import x509  # large: only where there is TLS
 
@@ -70,7 +70,7 @@ def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:
 
 
 def revocation_ends(settings: Settings) -> Iterator[tuple[str, float]]:
-    """(listener, next update in seconds since the epoch) of every revocation list that names one."""
+    """Yields listener, and next update in seconds since the epoch, of every revocation list that names one."""
     for listener, key, tls in _secured(settings):
         if tls.crl is None:
             continue

@@ -158,7 +158,7 @@ def test_what_was_cut_is_not_put_back_as_if_it_were_whole() -> None:
         _, answer = views.replay(Call({}, {}, how, OPERATOR))
         assert isinstance(answer, dict)
         assert answer["done"] == 0
-        assert "700 bytes of it had no room" in answer["failed"][0]["text"]
+        assert "700 bytes of it did not fit" in answer["failed"][0]["text"]
     _, answer = views.replay(Call({}, {}, {"to": "LOOKED.AT"}, OPERATOR))
     assert isinstance(answer, dict)
     assert answer["done"] == 1

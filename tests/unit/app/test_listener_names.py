@@ -21,5 +21,5 @@ def test_an_entry_for_no_listener_is_doubted_without_a_mapping_too(tmp_path: Pat
     file.write_text(f"listeners: [{{name: plain, port: 0}}]\nsecurity: {{acl: {acl}}}\nmappings: []\n")
     done = CliRunner().invoke(main, ["check", str(file)])
     assert done.exit_code == 0
-    said = "no listener is called `plian`: the entry holds for nobody: did you mean `plain`? (warning)"
+    said = "no listener is called `plian`: the entry applies to nobody: did you mean `plain`? (warning)"
     assert f"{tmp_path}/{place}: {said}" in done.output.splitlines()

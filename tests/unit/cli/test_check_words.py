@@ -106,7 +106,7 @@ def test_listeners_that_there_are_not_are_said(tmp_path: Path) -> None:
     assert (
         "map.yaml:3:1: rule 'up': no listener of the settings is called `tls`: known here: plain (warn" in done.output
     )
-    assert "settings.yaml:3:29: no listener is called `plian`: the entry holds for nobody: did you mean" in done.output
+    assert "settings.yaml:3:29: no listener is called `plian`: the entry applies to nobody: did you mean" in done.output
 
 
 def test_a_mapping_that_is_not_there_hides_nothing_that_is_wrong_with_other_files(tmp_path: Path) -> None:

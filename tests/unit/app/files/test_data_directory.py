@@ -104,6 +104,6 @@ def test_one_that_a_gateway_has_open_is_not_waited_for_for_ever(
     gateway = DirectoryLock(tmp_path)
     with caplog.at_level("WARNING"), pytest.raises(StoreInUse, match="has this store open"):
         patiently(lambda: DirectoryLock(tmp_path), 0.25)
-    said = [record.getMessage() for record in caplog.records if "waited for" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "waiting for it" in record.getMessage()]
     assert [one for one in said if "stop it" not in one]  # it may be a command that ends by itself
     gateway.release()

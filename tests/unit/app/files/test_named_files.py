@@ -156,7 +156,7 @@ def test_a_file_of_other_bytes_is_no_text(tmp_path: Path, text: str) -> None:
     (tmp_path / "FILE").write_bytes(b"ab\xff\n")
     (found,) = said(tmp_path, text)
     assert f":1:{text.index('FILE') + 1}: " in found
-    assert "is no text in UTF-8 (byte 3)" in found
+    assert "is not UTF-8 text (byte 3)" in found
 
 
 @pytest.mark.parametrize(

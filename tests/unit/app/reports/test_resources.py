@@ -75,4 +75,4 @@ def test_a_dead_letter_that_would_be_cut_is_told(
     queue_manager = "queue_manager: {embedded: {path: data, objects: o.mqsc}}"
     found = load_settings(settings(tmp_path, f"{queue_manager}\nmqtt: {{max_packet: 16MiB}}"), {})
     open_embedded(found, tmp_path / "data", ManualScheduler(), Counters()).close()
-    assert ("takes 4194304 bytes, `mqtt.max_packet` lets 16777216 in" in caplog.text) == told
+    assert ("takes 4194304 bytes, `mqtt.max_packet` allows 16777216" in caplog.text) == told
