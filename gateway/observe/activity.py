@@ -11,7 +11,7 @@ _FAILURES = {"dlq_messages": "dead-lettered", "messages_dropped": "dropped", "tr
 
 
 class Activity:
-    """Remembers what was counted at the last look."""
+    """Remembers, for each rule, when it last matched and how it last failed."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -21,12 +21,12 @@ class Activity:
         """Of these, which only grow: with the same sum none has. Each rule has a series for each reason, and ten
         thousand rules seldom fail."""
         self.last_matched: dict[str, float] = {}
-        """By rule, to within the time between two looks."""
+        """By rule: when it last matched, accurate to the time between two looks."""
         self.last_error: dict[str, str] = {}
-        """By rule, in the words of the metrics."""
+        """By rule: how it last failed, in the words of the metrics."""
 
     def look(self, now: float) -> None:
-        """Compare with the last look."""
+        """Compare the counters with those of the last look."""
         matched = dict(self._counters.route_matched)
         for rule, count in matched.items():
             if count > self._matched.get(rule, 0):
@@ -45,7 +45,7 @@ class Activity:
 
 
 class Recent:
-    """A histogram's growth since the last look: the present latency, not that since the start."""
+    """A histogram's growth since the last look: the present latency, not the one since the start."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -58,7 +58,7 @@ class Recent:
         self._before = list(buckets)
 
     def share(self, share: float) -> float | None:
-        """The upper bound of the bucket that this share of the values reaches; None: there were no values."""
+        """Returns the upper bound of the bucket that this share of the values reaches; None if there were no values."""
         total = sum(self._grown)
         if not total:
             return None

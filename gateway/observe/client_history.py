@@ -1,6 +1,6 @@
-"""What has happened to clients: connects, ends, refusals, what was lost. The last events of all of them, in memory.
+"""What has happened to clients: connections, their ends, refusals, losses. The last events of all clients, in memory.
 
-A client that keeps coming and going fills its own share only: equal events in a row are one with a number. Pure.
+A client that keeps coming and going fills only its own share: equal events in a row are one event with a number. Pure.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 MAX_EVENTS = 20_000
-"""In all, some 5 MB; the oldest go first."""
+"""The most events of all clients, some 5 MB; the oldest are dropped first."""
 MAX_SHOWN = 200
 MAX_NAME, MAX_TEXT = 128, 512
-"""Characters that are kept of an identifier or a value, and of a sentence: clients choose up to 65,535 bytes."""
+"""How many characters are kept of an identifier or a value, and of a sentence: clients choose up to 65,535 bytes."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class ClientEvent:
 
 
 class ClientHistory:
-    """A ring of events."""
+    """Keeps the last events."""
 
     def __init__(self, most: int = MAX_EVENTS) -> None:
         self._events: deque[ClientEvent] = deque(maxlen=most)
@@ -52,13 +52,13 @@ class ClientHistory:
         self._events.append(made)
 
     def of(self, client_id: str) -> list[ClientEvent]:
-        """Its events, oldest first; the last of them."""
+        """Returns the last events of a client, oldest first."""
         name = _name(client_id)
         return [one for one in self._events if one.client_id == name][-MAX_SHOWN:]
 
 
 def _name(client_id: str) -> str:
-    """An identifier, or the beginning of a long one and a digest of it."""
+    """Returns an identifier, or the beginning of a long one and a digest of it."""
     if len(client_id) <= MAX_NAME:
         return client_id
     return f"{client_id[: MAX_NAME // 2]}...{blake2b(client_id.encode(), digest_size=16).hexdigest()}"

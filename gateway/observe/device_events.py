@@ -1,7 +1,8 @@
-"""What happens to devices as messages for programs: thinned, in order, bounded. Pure.
+"""What happens to devices, as messages for programs: thinned, in order, bounded. Pure.
 
-Of each client one event of a kind becomes a message in a second. Those between are one message at the end of the
-second, the last of them with the number of all, so that whoever reads the queue always knows how things are.
+For each client, one event of a kind becomes a message at once in each second. Those that follow within the second
+become one message at its end: the last of them, with the number of all, so that whoever reads the queue always knows
+the current state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ EACH_SECONDS = 1.0
 MOST_WAITING = 20_000
 """Events that wait for the queue manager, some 10 MB; more are lost, and counted."""
 MOST_REFUSED = 200
-"""Refusals that become messages in a second: strangers choose their client identifiers. More are lost, and counted."""
+"""How many refusals become messages in a second: strangers choose their client identifiers. More are lost, and
+counted."""
 LONGEST_TEXT = 200
 _LONGEST_EXPIRY = 999_999_999
 
@@ -34,7 +36,7 @@ class DeviceEvent:
     count: int = 1
 
     def body(self, gateway: str) -> bytes:
-        """As JSON."""
+        """Returns the event as JSON."""
         time = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         shown = {
             name: value[:LONGEST_TEXT] if isinstance(value, str) and name != "client_id" else value
@@ -47,27 +49,27 @@ class DeviceEvent:
 
 @dataclass(slots=True)
 class _Recent:
-    """What a client's last second has brought."""
+    """What has happened to a client within its last second."""
 
     sent: dict[str, float] = field(default_factory=dict)
     """When the last event of each kind became a message."""
     held: dict[str, DeviceEvent] = field(default_factory=dict)
-    """The last of each kind since then, in the order in which they happened."""
+    """The last event of each kind since then, in the order in which they happened."""
     ends: int = 0
-    """Seconds after its messages that are not over."""
+    """How many of the seconds that its messages began are not over."""
 
 
 Counted = Callable[[DeviceEventKind, DeviceEventResult, int], None]
 
 
 class DeviceEvents:
-    """Those that wait to be put. Times are those of a clock that never jumps."""
+    """Events that wait to be put. Times are those of a clock that never jumps."""
 
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
         self._recent: dict[str, _Recent] = {}
         self._ends: deque[tuple[float, str]] = deque()
-        """When the seconds of clients are over: one for each event that became a message."""
+        """When the seconds of clients end: one entry for each event that became a message."""
         self._ready: deque[DeviceEvent] = deque()
         self._held = 0
         self._refused_since, self._refused = 0.0, 0
@@ -76,7 +78,7 @@ class DeviceEvents:
         return bool(self._ready or self._recent)
 
     def add(self, now: float, client: str, event: DeviceEvent) -> None:
-        """Something has happened to a client; to one that is not known, by its address."""
+        """Add something that has happened to a client; for an unknown client, `client` is its address."""
         recent = self._recent.get(client)
         before = recent.held.pop(event.kind, None) if recent is not None else None
         if before is not None and recent is not None:
@@ -103,7 +105,7 @@ class DeviceEvents:
         self._ready.append(event)
 
     def _room(self, now: float, kind: DeviceEventKind) -> bool:
-        """Whether one more is kept."""
+        """Whether one more event is kept."""
         if len(self._ready) + self._held >= MOST_WAITING or len(self._recent) >= MOST_WAITING:
             return False
         if kind != "refused":
@@ -114,7 +116,7 @@ class DeviceEvents:
         return self._refused <= MOST_REFUSED
 
     def take(self, now: float, most: int) -> list[DeviceEvent]:
-        """The next that are to be put."""
+        """Returns the next events to be put."""
         for _ in range(most):
             if not self._ends or self._ends[0][0] > now:
                 break
@@ -122,8 +124,8 @@ class DeviceEvents:
         return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
 
     def _end(self, now: float, client: str) -> None:
-        """A second of a client is over. What is held of it goes when that is so for all kinds that are held, so that
-        nothing overtakes what happened before."""
+        """End a second of a client. What is held for it is released when its last second has ended, so that nothing
+        overtakes what happened before."""
         recent = self._recent[client]
         recent.ends -= 1
         if recent.ends:
@@ -136,7 +138,7 @@ class DeviceEvents:
             del self._recent[client]
 
     def take_all(self) -> list[DeviceEvent]:
-        """All of them, also those whose second is not over: the gateway ends."""
+        """Returns all events, including those whose second is not over: the gateway ends."""
         taken = [*self._ready, *(event for recent in self._recent.values() for event in recent.held.values())]
         self._ready.clear()
         self._recent.clear()
@@ -146,7 +148,7 @@ class DeviceEvents:
 
 
 def descriptor_of_events(expiry: float) -> bytes:
-    """The descriptor that all of them have; `expiry` in seconds, 0: none."""
+    """Returns the descriptor of all events; `expiry` in seconds, 0: none."""
     return mqmd.build(
         format="MQSTR", persistence=1, coded_char_set_id=1208, put_appl_name="mqgate device events", put_appl_type=6,
         expiry=max(1, min(int(expiry * 10), _LONGEST_EXPIRY)) if expiry else -1,

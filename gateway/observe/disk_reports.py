@@ -1,4 +1,4 @@
-"""The log says when the gateway's own disk is full, and when there is room again; and what can be done, in words."""
+"""Logs when the gateway's own disk is full, and when there is room again; and says what can be done."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FAILING = frozenset(map(os.strerror, (
     errno.EIO, errno.EROFS, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO, errno.ENXIO, errno.ENODEV, errno.ESTALE,
     errno.ENOTCONN, errno.ETIMEDOUT, errno.EACCES, errno.EPERM,
 )))  # fmt: skip
-"""What no room helps against."""
+"""Errors against which more room does not help."""
 
 
 MOST_NAMED = 20
-"""As many messages that cannot be read are named in one line, as the page and the API name them."""
+"""How many messages that cannot be read are named in one line; the same as on the page and in the API."""
 PATIENCE_WITH_DISK = 10.0
-"""Seconds that a write may take until it is told."""
+"""For how many seconds a write may take before that is reported."""
 
 
 def disk_hangs(where: str, seconds: float) -> str:
-    """That a write does not return, and what to do; nothing, unless it has taken long."""
+    """Returns a sentence that a write does not return, and what to do; empty unless it has taken long."""
     if seconds <= PATIENCE_WITH_DISK:
         return ""
     return (
@@ -37,7 +37,7 @@ def disk_hangs(where: str, seconds: float) -> str:
 
 
 def full_in_words(full: StorageFull) -> str:
-    """What is full, since when, and what to do."""
+    """Returns what is full, since when, and what to do."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(full.since))
     what, runbook, cure = "full", RUNBOOK, "take messages (mqgate queue clear, consumers) or make room on the disk"
     if full.files_missing:
@@ -55,7 +55,7 @@ def full_in_words(full: StorageFull) -> str:
 
 
 class DiskReports:
-    """Tells of changes."""
+    """Logs changes."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class DiskReports:
         self._hung = False
 
     def look_at_writes(self, hangs: str) -> None:
-        """Called every second, with what `disk_hangs` says."""
+        """Log whether writes hang; called every second with the result of `disk_hangs`."""
         if hangs and not self._hung:
             self._log.warning("mq.away", f"nothing can be committed: {hangs}")
         elif self._hung and not hangs:
@@ -71,8 +71,8 @@ class DiskReports:
         self._hung = bool(hangs)
 
     def look_at_damage(self, met: Mapping[tuple[str, str], Sequence[int]]) -> int:
-        """Called every second, with the messages that could not be read since then, by queue and what is damaged. How
-        many there are."""
+        """Log messages that could not be read since the last call, by queue and what is damaged; called every second.
+        Returns how many there are."""
         for (queue, why), tokens in met.items():
             self._log.error(
                 "message.damaged",
@@ -85,10 +85,10 @@ class DiskReports:
         return sum(map(len, met.values()))
 
     def look(self, full: StorageFull | None) -> None:
-        """Called every second."""
+        """Log whether the disk is full; called every second."""
         if full is not None and not self._since:
             self._since = full.since
             self._log.error("disk_full", full_in_words(full), directory=full.where)
         elif full is None and self._since:
-            self._log.info("disk_room", f"the disk takes messages again after {time.time() - self._since:.0f} s")
+            self._log.info("disk_room", f"the disk accepts messages again after {time.time() - self._since:.0f} s")
             self._since = 0.0

@@ -1,4 +1,4 @@
-"""The three probes, as pure functions of what is known at this moment. They ask three different questions:
+"""The three probes, as pure functions of what is known at this moment. They answer three different questions:
 
 `startupz`: has it come up?   `livez`: would a restart help?   `readyz`: should new devices be sent here?
 
@@ -21,7 +21,7 @@ HIGH_WATER = 0.9
 
 @dataclass(slots=True)
 class Snapshot:
-    """What the probes are answered from; the composition root fills it in."""
+    """The state from which the probes are answered; the composition root fills it in."""
 
     configured: bool = False
     """Settings and mappings were valid at start."""
@@ -35,17 +35,17 @@ class Snapshot:
     queue_managers: Mapping[str, bool] = field(default_factory=dict)
     """Queue managers by name: connected (or, embedded, its journal writable)."""
     silence: float = 0.0
-    """For how many seconds a connected queue manager has answered nothing, where that is too long; else 0."""
+    """For how many seconds a connected queue manager has answered nothing, if that is too long; otherwise 0."""
     targets: Mapping[str, str] = field(default_factory=dict)
-    """Targets by name, with why each is away; empty: it is not."""
+    """Targets by name, with why each is away; empty if it is not."""
     consumed: Mapping[str, str] = field(default_factory=dict)
-    """Queues of targets that rules consume, with what keeps each from it; empty: nothing does."""
+    """Consumed queues of targets, with what prevents each from being consumed; empty if nothing does."""
     refusal: str = ""
     """What a connected queue manager says when it refuses messages, for instance that its disk is full."""
     buffered: bool = False
     """Whether a buffer takes messages while the queue manager is away."""
     buffering: str = ""
-    """Why the buffer takes them now; empty: it does not."""
+    """Why the buffer takes messages now; empty if it does not."""
     set_aside: str = ""
     """What met a defect of the gateway and is set aside, in words."""
     spool_bytes: float = 0
@@ -58,13 +58,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition and, where it does not hold, why."""
+    """One condition and, if it does not hold, why."""
 
     name: str
     ok: bool
     why: str = ""
     note: str = ""
-    """What an operator should know although it holds."""
+    """What an operator should know although the condition holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Verdict:
         return 200 if self.ok else 503
 
     def text(self) -> str:
-        """A line a check, as people read it with curl and in the events of a pod."""
+        """Returns one line for each check, as people read it with curl and in the events of a pod."""
         lines = [
             f"[+] {check.name}{': ' if check.note else ''}{check.note}"
             if check.ok
@@ -95,7 +95,7 @@ class Verdict:
 
 
 def startupz(now: Snapshot) -> Verdict:
-    """Configuration valid, state recovered, listeners bound."""
+    """Checks that the configuration is valid, state is recovered, and listeners are bound."""
     return Verdict(
         (
             Check("configuration", now.configured, "settings are still being read"),
@@ -106,14 +106,14 @@ def startupz(now: Snapshot) -> Verdict:
 
 
 def livez(now: Snapshot) -> Verdict:
-    """Every worker's reactor ticks."""
+    """Checks that every worker's reactor ticks."""
     stuck = {worker: age for worker, age in now.heartbeat_ages.items() if age > HEARTBEAT_SECONDS}
     why = ", ".join(f"worker {worker} has not ticked for {age:.0f} s" for worker, age in stuck.items())
     return Verdict((Check("reactor", not stuck, why),))
 
 
 def readyz(now: Snapshot) -> Verdict:
-    """Started, listening, not draining, and somewhere to put messages."""
+    """Checks that the gateway is started, listening, not draining, and has somewhere to put messages."""
     return Verdict(
         (
             Check("started", now.configured and now.recovered, "still starting"),
@@ -144,13 +144,14 @@ def _spool(now: Snapshot) -> Check:
 
 
 def targets(now: Snapshot) -> list[Check]:
-    """One that is away holds back only what goes to it: the gateway is ready all the same."""
-    notes = {name: f"away, and what goes there waits: {why}" if why else "" for name, why in now.targets.items()}
+    """Returns a check for each target. One that is away holds back only what goes to it, so the gateway is ready all
+    the same."""
+    notes = {name: f"away, and messages to it wait: {why}" if why else "" for name, why in now.targets.items()}
     return [Check(f"target {name}", ok=True, note=note) for name, note in sorted(notes.items())]
 
 
 def queue_manager(now: Snapshot) -> Check:
-    """One that is away holds nothing up while a buffer takes messages."""
+    """Returns the check of the queue manager. One that is away does not matter while a buffer takes messages."""
     away = sorted(name for name, connected in now.queue_managers.items() if not connected)
     why = now.refusal or f"no connection to {', '.join(away)} and no buffer is set"
     if now.silence and not away:

@@ -1,5 +1,5 @@
-"""What the charts of the admin page are drawn from: ten minutes in steps of five seconds, a day in steps of a minute,
-of the gateway, and of each queue, rule and client as far as there is room. Pure: the caller passes the time.
+"""The data for the charts of the admin page: ten minutes in steps of five seconds and a day in steps of a minute, for
+the gateway, and for each queue, rule and client as far as there is room. Pure: the caller passes the time.
 
 Numbers are kept as 32-bit floats in arrays: a series takes some 6 KB for each of its columns.
 """
@@ -19,22 +19,22 @@ RECENT = 120
 DAY = 1440
 """Samples of a minute."""
 IDLE_SAMPLES = 720
-"""A series that had nothing but zeros for an hour gives its place to another one."""
+"""After an hour with nothing but zeros a series gives its place to another one."""
 UNKNOWN = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is kept of each of a kind, and of how many of them."""
+    """What is kept for each thing of a kind, and for how many of them."""
 
     rates: tuple[str, ...]
-    """Totals, shown as what they grow by in a second."""
+    """Totals, shown as their growth per second."""
     levels: tuple[str, ...] = ()
     most: int = 1
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names, in the order of the values."""
+        """The names of the values, in their order."""
         return self.rates + self.levels
 
 
@@ -55,14 +55,14 @@ Row = tuple[float, ...]
 
 @dataclass(slots=True)
 class Series:
-    """The values of one name, from the sample with number `first` on."""
+    """The values of one name, beginning with sample number `first`."""
 
     first: int
     columns: list[array[float]]
 
 
 class Ring:
-    """Samples of all series at one distance."""
+    """Samples of all series at one interval."""
 
     def __init__(self, step: float, kept: int) -> None:
         self.step, self.kept = step, kept
@@ -72,7 +72,7 @@ class Ring:
         self._series: dict[Name, Series] = {}
 
     def add(self, now: float, rows: Mapping[Name, Row]) -> None:
-        """A sample; a series without a value there has none at that time."""
+        """Add a sample; a series that is not in it has no value at that time."""
         number = self._first + len(self._times)
         self._times.append(now)
         for name, row in rows.items():
@@ -103,15 +103,15 @@ class Ring:
         self._series.pop(name, None)
 
     def newest(self, name: Name) -> list[float | None]:
-        """The last sample of a series; empty: it has none."""
+        """Returns the last sample of a series; empty if it has none."""
         series, at = self._series.get(name), self._first + len(self._times) - 1
         if series is None or not 0 <= at - series.first < len(series.columns[0]):
             return []
         return [None if math.isnan(value := one[at - series.first]) else round(value, 3) for one in series.columns]
 
     def _since(self, since: float) -> list[int]:
-        """Where the samples since then are. What was sampled for the same time before the clock was set back, or for a
-        later one, is of a clock that was wrong."""
+        """Returns the positions of the samples since then. Samples that were taken for the same time before the clock
+        was set back, or for a later one, come from a wrong clock and are left out."""
         found: list[int] = []
         later = math.inf
         for at in range(len(self._times) - 1, max(0, len(self._times) - self.kept) - 1, -1):
@@ -121,7 +121,7 @@ class Ring:
         return found[::-1]
 
     def columns(self, name: Name, since: float) -> dict[str, Any]:
-        """The samples of a series since then, as columns."""
+        """Returns the samples of a series since then, as columns."""
         samples = self._since(since)
         names = KINDS[name[0]].columns
         series = self._series.get(name) or Series(0, [array("f") for _ in names])
@@ -151,15 +151,15 @@ class History:
         self._active: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
         """By kind and name: the last sample in which the series was not all zeros."""
         self._full_until = dict.fromkeys(KINDS, 0)
-        """By kind: the sample before which none will have been idle for long enough."""
+        """By kind: the sample before which none can have been idle for long enough."""
         self._samples = 0
 
     def names(self, kind: str) -> list[str]:
-        """Those of a kind that have a series."""
+        """Returns the names of a kind that have a series."""
         return list(self._active[kind])
 
     def sample(self, now: float, totals: Mapping[Name, Totals]) -> dict[Name, Row] | None:
-        """Take a sample. Called every `STEP_SECONDS`; answered are the rows of a minute when one is full."""
+        """Take a sample. Called every `STEP_SECONDS`; returns the rows of a minute when one is complete."""
         self._samples += 1
         rows = {name: row for name, given in totals.items() if (row := self._row(now, name, given)) is not None}
         if not rows:
@@ -191,7 +191,7 @@ class History:
         return row
 
     def _room(self, name: Name) -> bool:
-        """Whether there is room for one more of its kind, perhaps made by one that is idle."""
+        """Whether there is room for one more of its kind, perhaps by dropping one that is idle."""
         kind, active = name[0], self._active[name[0]]
         if len(active) < KINDS[kind].most:
             return True
@@ -228,22 +228,22 @@ class History:
                 self._day.add(time, {name: rows[name] for name in known})
 
     def queue_rates(self, queue: str) -> tuple[float, float] | None:
-        """Messages a second put to a queue and got from it, in the last sample."""
+        """Returns the messages per second put to a queue and got from it, in the last sample."""
         found = self._recent.newest(("queue", queue))
         return (found[0] or 0.0, found[1] or 0.0) if found else None
 
     def rates(self) -> dict[str, float | None]:
-        """Those of the gateway in the last sample."""
+        """Returns the rates of the gateway in the last sample."""
         found = self._recent.columns(GATEWAY, self._recent.last)
         return {name: (found[name] or [None])[-1] for name in KINDS["gateway"].rates}
 
     def columns(self, name: Name = GATEWAY, seconds: float = RECENT * STEP_SECONDS, now: float = 0) -> dict[str, Any]:
-        """The body of GET /history: in steps of five seconds as far as they go, else of a minute."""
+        """Returns the body of GET /history: in steps of five seconds as far as they reach, otherwise of a minute."""
         ring = self._recent if seconds <= RECENT * STEP_SECONDS else self._day
         return ring.columns(name, now - seconds if now else 0)
 
 
 def _whole(name: Name, minute: _Minute) -> Row:
-    """Rates are the mean of a minute, levels the highest."""
+    """Returns a minute: rates are its mean, levels the highest value."""
     rates = len(KINDS[name[0]].rates)
     return tuple(value / minute.number if at < rates else value for at, value in enumerate(minute.sums))

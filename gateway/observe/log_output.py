@@ -1,6 +1,5 @@
-"""Where log lines go, without ever waiting for who reads them: a reader that stands still (a log shipper that hangs, a
-terminal that is held) would make every device wait. Lines are kept for it meanwhile, up to a bound.
-"""
+"""Writes log lines without ever waiting for their reader: a reader that stands still (a log shipper that hangs, a
+terminal that is held) would make every device wait. Lines are kept for it meanwhile, up to a limit."""
 
 from __future__ import annotations
 
@@ -12,22 +11,23 @@ from contextlib import suppress
 from typing import IO
 
 ATOMIC = 4096
-"""PIPE_BUF of Linux: a pipe that can be written takes as much at once (pipe(7)), and so does a socket."""
+"""PIPE_BUF of Linux: a pipe that is writable takes this much at once (pipe(7)), and so does a socket."""
 MOST_WAITING = 1 << 20
-"""Bytes of lines that are kept for a reader that stands still."""
+"""The most bytes of lines that are kept for a reader that stands still."""
 PATIENCE = 2
-"""Milliseconds."""
+"""How many milliseconds to wait for room."""
 SECONDS_AT_ONCE = 0.05
-"""For a reader that reads, but slowly: devices are served by the same thread."""
+"""How long to write for a reader that reads slowly: the same thread serves devices."""
 SECONDS_AT_THE_END = 1.0
-"""How long the end of the process waits for it."""
+"""How long the end of the process waits for the reader."""
 
 
 def _never_waiting(descriptor: int) -> int:
-    """A terminal can be written as soon as it has room for one byte, and then waits until it has room for all: it is
-    opened once more, so that those who share it with this process go on as before."""
+    """Returns a descriptor that never waits. A terminal is writable as soon as it has room for one byte, but then a
+    write waits until there is room for everything: it is opened again, so that those who share it with this process are
+    not affected."""
     if os.isatty(descriptor):
-        with suppress(OSError):  # of somebody else: `su`
+        with suppress(OSError):  # it belongs to somebody else, as after `su`
             return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     return descriptor
 
@@ -41,7 +41,7 @@ class LogOutput:
         self._waiting = bytearray()
         self._since = 0.0
         self.lost = 0
-        """Lines for which there was no room, or that could not be written."""
+        """Number of lines for which there was no room, or that could not be written."""
         self._poll = select.poll()
         try:
             self._descriptor = _never_waiting(stream.fileno())
@@ -51,11 +51,11 @@ class LogOutput:
 
     @property
     def unread(self) -> float:
-        """For how many seconds lines have waited to be read; 0: none wait."""
+        """For how many seconds lines have waited to be read; 0 if none wait."""
         return max(0.001, self._monotonic() - self._since) if self._waiting else 0.0
 
     def write(self, line: str) -> bool:
-        """Write a line, or keep it; False: it is lost."""
+        """Write a line, or keep it; returns False if it is lost."""
         if self._descriptor < 0:
             self._stream.write(line)
             self._stream.flush()
@@ -72,8 +72,8 @@ class LogOutput:
         return self.lost == lost
 
     def go_on(self) -> bool:
-        """Write what waits, as far as it is read; whether nothing waits any more. A reader that reads gets a moment for
-        each piece, one that stands still gets none."""
+        """Write what waits, as far as it is read; returns whether nothing waits any more. A reader that reads gets a
+        moment for each piece, one that stands still gets none."""
         waiting, patience = self._waiting, 0
         until = self._monotonic() + SECONDS_AT_ONCE if waiting else 0.0
         while waiting:
@@ -82,7 +82,7 @@ class LogOutput:
             whole = waiting.rfind(b"\n", 0, ATOMIC) + 1  # so that no other process writes into the middle of a line
             try:
                 written = os.write(self._descriptor, waiting[: whole or ATOMIC])
-            except BlockingIOError:  # others have filled it in between
+            except BlockingIOError:  # others have filled it in the meantime
                 return False
             except OSError:  # a full disk, or a pipe that nobody will read any more
                 self.lost += waiting.count(b"\n")
@@ -95,7 +95,7 @@ class LogOutput:
         return True
 
     def finish(self) -> None:
-        """Before the process ends: the reader gets a moment."""
+        """Give the reader a moment before the process ends."""
         until = self._monotonic() + SECONDS_AT_THE_END
         while not self.go_on() and (left := until - self._monotonic()) > 0:
             self._poll.poll(left * 1000)

@@ -1,8 +1,8 @@
-"""Structured logs: one line an event, as JSON or for human eyes, with the same fields in both.
+"""Structured logs: one line for each event, as JSON or for human readers, with the same fields in both.
 
-One line a connection and one a batch that failed, never one a message; never a payload, a password or a token.
-Warnings and errors that repeat are suppressed and counted. Built on the standard library's logging, so that lines of
-Twisted and of client libraries come out in the same form.
+There is one line for each connection and one for each failed batch, never one for each message; and never a payload, a
+password or a token. Warnings and errors that repeat are suppressed and counted. It is built on the standard library's
+logging, so that lines of Twisted and of client libraries come out in the same form.
 
     log = logs.get("gateway.net.listener")
     log.info("client.connected", "connected", client_id=client_id, listener="plain", peer=peer, protocol="5.0")
@@ -29,7 +29,7 @@ Format = Literal["json", "human"]
 
 FIELDS = ("client_id", "user", "listener", "peer", "protocol", "route", "topic", "qmgr", "queue", "packet_id", "msg_id",
           "mqrc", "reason", "count", "bytes", "duration_ms", "file", "worker", "trace_id", "span_id")  # fmt: skip
-"""The fields lines have in common, in the order they are written; others follow by name."""
+"""The fields that lines have in common, in the order in which they are written; others follow by name."""
 
 SECRET = frozenset({"password", "payload", "token", "secret", "authorization", "key"})
 _ORDER = {name: position for position, name in enumerate(FIELDS)}
@@ -46,27 +46,27 @@ class EventLog:
         self._bound = bound or {}
 
     def bind(self, **fields: object) -> EventLog:
-        """The same log with these fields on every line: what is known of a connection."""
+        """Returns the same log with these fields on every line, such as what is known about a connection."""
         return EventLog(self._logger, {**self._bound, **fields})
 
     def debug(self, event: str, msg: str, **fields: object) -> None:
-        """A line for a developer."""
+        """Write a line for a developer."""
         self._write(logging.DEBUG, event, msg, fields)
 
     def info(self, event: str, msg: str, **fields: object) -> None:
-        """A line that an operator may want to read."""
+        """Write a line that an operator may want to read."""
         self._write(logging.INFO, event, msg, fields)
 
     def warning(self, event: str, msg: str, **fields: object) -> None:
-        """A line that an operator should read; repeats are suppressed."""
+        """Write a line that an operator should read; repeats are suppressed."""
         self._write(logging.WARNING, event, msg, fields)
 
     def error(self, event: str, msg: str, **fields: object) -> None:
-        """A line that an operator must act on; repeats are suppressed."""
+        """Write a line that an operator must act on; repeats are suppressed."""
         self._write(logging.ERROR, event, msg, fields)
 
     def exception(self, event: str, msg: str, error: BaseException, **fields: object) -> None:
-        """A defect of the gateway, with its traceback."""
+        """Write a defect of the gateway, with its traceback."""
         trace = (type(error), error, error.__traceback__)
         self._write(logging.ERROR, event, msg, fields, trace)
 
@@ -77,7 +77,7 @@ class EventLog:
 
 
 def get(name: str) -> EventLog:
-    """The log of a module or component."""
+    """Returns the log of a module or component."""
     return EventLog(logging.getLogger(name))
 
 
@@ -106,8 +106,8 @@ class Suppression:
         self._kinds: OrderedDict[tuple[object, ...], _Repeats] = OrderedDict()
 
     def admit(self, record: logging.LogRecord, now: float) -> tuple[bool, int]:
-        """Whether to write the line, and how many of its kind were suppressed before it. `now`: of a clock that never
-        jumps, else a window lasted as long as the time of day is set back."""
+        """Returns whether to write the line, and how many of its kind were suppressed before it. `now` is that of a
+        clock that never jumps; otherwise setting the time back would prolong a window."""
         if record.levelno < logging.WARNING:
             return True, 0
         kind = self._kind(record)
@@ -126,8 +126,8 @@ class Suppression:
         return False, 0
 
     def finished(self, now: float) -> list[tuple[tuple[object, ...], int]]:
-        """Kinds of lines whose window has ended, with the number suppressed in it. A new window begins with their next
-        line."""
+        """Returns the kinds of lines whose window has ended, with the number suppressed in it. Their next line begins a
+        new window."""
         over = [kind for kind, repeats in self._kinds.items() if now - repeats.since >= self._window]
         return [(kind, suppressed) for kind in over if (suppressed := self._kinds.pop(kind).suppressed)]
 
@@ -164,7 +164,7 @@ class LogHandler(logging.Handler):
             self.handleError(record)
 
     def count_into(self, counters: Counters) -> None:
-        """Count lines in these counters from now on, and those logged before."""
+        """Count lines in these counters from now on, including those logged before."""
         for level, count in self._counters.log_events.items():
             counters.log_events[level] += count
         for level, count in self._counters.log_suppressed.items():
@@ -173,11 +173,11 @@ class LogHandler(logging.Handler):
 
     @property
     def unread(self) -> float:
-        """For how many seconds lines have waited for who reads the log; 0: none wait."""
+        """For how many seconds lines have waited for the reader of the log; 0 if none wait."""
         return self._output.unread
 
     def flush(self) -> None:
-        """At the end of the process."""
+        """Write what waits, at the end of the process."""
         with self.lock or nullcontext():
             self._output.finish()
 
@@ -206,7 +206,7 @@ class LogHandler(logging.Handler):
         return f"<{_SYSLOG[level_name(record.levelno)]}>{line}" if self._priorities else line
 
     def _say_lost(self) -> None:
-        """Once the log can be written again: how many lines are missing."""
+        """Report how many lines are missing, once the log can be written again."""
         lost = self._output.lost
         if not self._output.go_on() or not lost:
             return
@@ -226,7 +226,8 @@ def configure(
     *,
     priorities: bool = False,
 ) -> LogHandler:
-    """Route every log to `stream` (standard error). `priorities`: `<N>` first, as systemd's journal reads."""
+    """Route every log to `stream` (standard error). `priorities`: begin lines with `<N>`, which systemd's journal
+    reads."""
     handler = LogHandler(stream or sys.stderr, form, counters or Counters(), Suppression(), priorities=priorities)
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, LogHandler)]:
@@ -252,7 +253,7 @@ def set_level(level: str) -> None:
 
 
 def level_name(level: int) -> Level:
-    """The name of the nearest level at or below."""
+    """Returns the name of the nearest level at or below a number."""
     for at, name in ((50, "critical"), (40, "error"), (30, "warning"), (20, "info")):
         if level >= at:
             return cast("Level", name)
@@ -260,7 +261,7 @@ def level_name(level: int) -> Level:
 
 
 def json_line(record: logging.LogRecord, more: dict[str, object]) -> str:
-    """One JSON object; the keys every line has come first."""
+    """Returns one JSON object, beginning with the keys that every line has."""
     line = {
         "ts": _timestamp(record.created),
         "level": level_name(record.levelno),
@@ -276,8 +277,8 @@ def json_line(record: logging.LogRecord, more: dict[str, object]) -> str:
 
 
 def human_line(record: logging.LogRecord, more: dict[str, object]) -> str:
-    """Time, level, text, fields. Values with blanks or control characters are quoted, so that none can imitate a
-    line."""
+    """Returns time, level, text and fields. Values with blanks or control characters are quoted, so that none can
+    imitate a line."""
     fields = "".join(f" {name}={_quoted(value)}" for name, value in _fields(record, more).items())
     event = getattr(record, "event", record.name)
     text = record.getMessage()

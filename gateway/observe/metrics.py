@@ -1,7 +1,7 @@
 """What Prometheus sees: one collector that reads the plain counters and the gauges when it is scraped.
 
-The only module that may import prometheus_client. Nothing here runs between scrapes. What is scraped is written in the
-reactor's thread, as the counters belong to it, and in steps: five hundred rules and ten thousand queues are half a
+This is the only module that may import prometheus_client. Nothing here runs between scrapes. A scrape is rendered in
+the reactor's thread, to which the counters belong, and in steps: five hundred rules and ten thousand queues are half a
 second of work.
 """
 
@@ -32,32 +32,32 @@ from gateway.ports.counters import (
 )
 
 Read = Callable[[], float | Mapping[Any, float] | Iterator[tuple[LabelValues, float] | None]]
-"""A gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's order);
-where there are very many, one after the other, each read at its step (None: it has no number). A gauge that raises is
-left out of that scrape, with what was not read yet."""
+"""Reads a gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's
+order). If there are very many, it yields them one after the other, each read at its step (None: it has no number). A
+gauge that raises is left out of that scrape, with what has not been read yet."""
 
 
 ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
-"""Gauges that show 0 for every label value with nothing to count: no connections is not 'no data'."""
+"""Gauges that show 0 for every label value with nothing to count: no connections is not the same as no data."""
 
 Series = tuple[Any, ...]
-"""What a family is given of one: its labels, and its value."""
+"""One series of a family: its labels, and its value."""
 SERIES_IN_A_STEP = 100
 _STEP = Family("step", "", "untyped")
 FAMILIES: dict[str, Callable[..., Any]] = {
     "gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily,
 }  # fmt: skip
 _HEAD_LINES = 2
-"""HELP and TYPE of a family."""
+"""The number of lines for HELP and TYPE of a family."""
 _OPEN_METRICS = "application/openmetrics-text"
 _END = b"# EOF\n"
-"""Of OpenMetrics."""
+"""The end of an OpenMetrics exposition."""
 
 
 @dataclass(slots=True)
 class Gauges:
-    """Gauges: read at the scrape, not counted. One left out has no series, as `spool_bytes` without a buffer or
-    journal."""
+    """Gauges, which are read at the scrape instead of counted. One that is left out has no series, like `spool_bytes`
+    without a buffer or journal."""
 
     build_info: Read | None = None
     route_info: Read | None = None
@@ -95,13 +95,14 @@ class Gauges:
 
 
 def build_info(version: str, backend: str, gateway: str) -> Read:
-    """The gauge with the version, the backend and the gateway's name as labels."""
+    """Returns the gauge with the version, the backend and the gateway's name as labels."""
     values = {(version, platform.python_version(), backend, gateway): 1.0}
     return lambda: values
 
 
 def registry_of(counters: Counters, gauges: Gauges) -> CollectorRegistry:
-    """The registry /metrics is rendered from: the catalogue, and the process's memory, CPU, descriptors and GC."""
+    """Returns the registry from which /metrics is rendered: the catalogue, and the process's memory, CPU, descriptors
+    and GC."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Catalogue(counters, gauges))
     ProcessCollector(registry=registry)
@@ -110,8 +111,8 @@ def registry_of(counters: Counters, gauges: Gauges) -> CollectorRegistry:
 
 
 def render(registry: CollectorRegistry, accept: str = "") -> Generator[None, None, tuple[bytes, str]]:
-    """The exposition and its content type, some series at each step: OpenMetrics if `accept` asks for it, the plain
-    text format otherwise."""
+    """Render some series at each step; returns the exposition and its content type: OpenMetrics if `accept` asks for
+    it, otherwise the plain text format."""
     encode, content_type = choose_encoder(accept)
     texts, before = list[bytes](), ""
     for family in registry.collect():
@@ -128,7 +129,7 @@ def render(registry: CollectorRegistry, accept: str = "") -> Generator[None, Non
 
 
 def rendered(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
-    """All of it at once, where no device waits."""
+    """Returns the exposition and its content type at once, where no device waits."""
     steps = render(registry, accept)
     while True:
         try:
@@ -139,7 +140,7 @@ def rendered(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]
 
 
 class _Only(Collector):
-    """One family, or a part of it."""
+    """Collects one family, or a part of it."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -149,15 +150,15 @@ class _Only(Collector):
 
 
 class _Catalogue(Collector):
-    """All metrics of the catalogue, each read at the moment when its turn comes; many series are several families of
-    the same name."""
+    """All metrics of the catalogue, each read when its turn comes; a metric with many series becomes several families
+    of the same name."""
 
     def __init__(self, counters: Counters, gauges: Gauges) -> None:
         self._counters = counters
         self._gauges = gauges
 
     def collect(self) -> Iterable[Family]:
-        """_STEP where much has been read of which no series is known yet."""
+        """Yields families, and _STEP after much has been read without a series to show for it."""
         for metric in CATALOGUE:
             series = self._gauge(metric) if metric.kind == "gauge" else self._counted(metric)
             if series is not None:
@@ -185,12 +186,12 @@ class _Catalogue(Collector):
         series = self._counters.series(metric)
         if metric.kind == "counter":
             return _folded(metric, series.items(), self._counters)
-        there = list(series.items())  # more may come between two steps
+        there = list(series.items())  # more may be added between two steps
         return (([str(part) for part in key], list(value.cumulative()), value.total) for key, value in there)
 
 
 def _families(metric: Metric, series: Iterable[Series | None]) -> Iterator[Family]:
-    """So many series in each; one at least, which says that there is such a metric."""
+    """Yields families with a limited number of series each; at least one, which says that the metric exists."""
     some, shown = list[Series](), False
     for one in series:
         if one is None:
@@ -214,7 +215,7 @@ def _family(metric: Metric, some: list[Series]) -> Family:
 
 
 def _whole(series: Iterator[tuple[LabelValues, float] | None]) -> Iterator[tuple[LabelValues, float] | None]:
-    """Up to where it raises."""
+    """Yields the series up to where reading raises."""
     with suppress(Exception):  # as in `_gauge`
         yield from series
 
@@ -226,9 +227,10 @@ def _tupled(values: Mapping[Any, float]) -> dict[LabelValues, float]:
 def _folded(
     metric: Metric, series: Iterable[tuple[LabelValues, float] | None], counters: Counters
 ) -> Iterator[Series | None]:
-    """Series as text, values outside their closed set added up as `other` and routes beyond the limit as `_other`."""
+    """Yields series as text, with values outside their closed set added up as `other` and routes beyond the limit as
+    `_other`."""
     allowed = [_allowed(label, counters) for label in metric.labels]
-    if all(known is None for known, _ in allowed):  # none is shown as another: there may be ten thousand
+    if all(known is None for known, _ in allowed):  # then no value is shown as another: there may be ten thousand
         yield from (one and ([str(part) for part in one[0]], one[1]) for one in series)
         return
     sums: dict[tuple[str, ...], float] = {}
@@ -248,7 +250,7 @@ def _folded(
 
 
 def _allowed(label: Label, counters: Counters) -> tuple[frozenset[object] | None, str]:
-    """The values of `label` that are shown (None: all), and what the others are shown as."""
+    """Returns the values of `label` that are shown (None: all), and as what the others are shown."""
     if label is ROUTE:
         shown = counters.names.with_series(label)
         return (frozenset(shown) if OTHER_ROUTE in shown else None), OTHER_ROUTE

@@ -1,7 +1,8 @@
-"""What failed since the last look, as log lines: at most one a second for each cause, however many messages it affects.
+"""What has failed since the last look, as log lines: at most one a second for each cause, however many messages it
+affects.
 
-The broker counts and may not log; this reads its counters. Called once a second in the reactor thread. Pure but for the
-log it is given.
+The broker counts and may not log; this reads its counters. It is called once a second in the reactor's thread. Pure
+except for the log that it is given.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ REPORTS = (
 
 
 def _nobody(_client_id: str, _event: str, _fields: dict[str, object]) -> None:
-    """Keeps no history."""
+    """Does nothing: no history is kept."""
 
 
 class Reports:
@@ -42,7 +43,7 @@ class Reports:
     def __init__(
         self, counters: Counters, log: EventLog, happened: Callable[[str, str, dict[str, object]], None] = _nobody
     ) -> None:
-        """`happened`: told (client identifier, event, fields) of what a client was part of."""
+        """`happened` is called with client identifier, event and fields of what happened to a client."""
         self._counters = counters
         self._happened = happened
         self._log = log
@@ -62,7 +63,8 @@ class Reports:
         self._report_held(held, why)
 
     def _report(self, report: Report, key: Any, count: int) -> None:
-        """One line, with the client, topic and queue of one of them; and one in the history of each client known."""
+        """Log one line, with client, topic and queue of one of the cases, and note one event in the history of each
+        known client."""
         examples, fields = self._counters.examples.take(report.metric, key), _fields(report, key)
         for one in examples:
             if one.get("client_id"):
@@ -89,7 +91,7 @@ class Reports:
 
 @cache
 def _advice() -> dict[str, str]:
-    """By the name of a reason code: what an operator does about it."""
+    """Returns what an operator does about a reason code, by its name."""
     return {MQRC_LABELS[reason]: policy.advice for reason, policy in TABLE.items() if reason in MQRC_LABELS}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 
 class ServiceManager:
-    """The datagram socket systemd gave this process, if any."""
+    """The datagram socket that systemd gave this process, if any."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
@@ -21,23 +21,23 @@ class ServiceManager:
         self._watchdog = _watchdog_of(environ)
 
     def watchdog_seconds(self) -> float | None:
-        """How often `alive` is expected at least; None without a watchdog for this process."""
+        """Returns within how many seconds `alive` has to be called; None if there is no watchdog for this process."""
         return self._watchdog
 
     def ready(self, status: str = "") -> None:
-        """Started; `status` is shown by `systemctl status`."""
+        """Report that the process has started; `systemctl status` shows `status`."""
         self._send("READY=1", status)
 
     def starting(self, status: str, seconds: int) -> None:
-        """The start goes on, and is not to be given up for so many seconds more."""
+        """Report that the start continues, and may take this many seconds more."""
         self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1_000_000}", status)
 
     def stopping(self, status: str = "") -> None:
-        """The drain begins."""
+        """Report that the drain begins."""
         self._send("STOPPING=1", status)
 
     def alive(self) -> None:
-        """Feeds the watchdog."""
+        """Report that the process is alive, to the watchdog."""
         self._send("WATCHDOG=1", "")
 
     def _send(self, state: str, status: str) -> None:

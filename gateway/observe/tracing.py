@@ -1,8 +1,8 @@
 """The gateway's own spans, sent to an OpenTelemetry collector: an extra, off unless `tracing.endpoint` is set.
 
-The only module that imports opentelemetry, and only when there is something to export. A message costs nothing here
-unless its trace is sampled; spans are queued in memory, bounded, and sent in batches by a thread of the exporter. A
-collector that is away costs spans, never messages.
+This is the only module that imports opentelemetry, and only if there is something to export. A message costs nothing
+here unless its trace is sampled. Spans are queued in memory, up to a limit, and sent in batches by a thread of the
+exporter. If the collector is away, spans are lost, but never messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHOLE = 1 << 56
 
 
 class Spans:
-    """Makes a span of each hop and hands it to the exporter."""
+    """Makes a span for each hop and hands it to the exporter."""
 
     def __init__(self, endpoint: str, share: float, service: str, queue_manager: str) -> None:
         """`share` of the sampled traces is exported. The trace identifier decides, so that all parties decide alike."""
@@ -50,7 +50,7 @@ class Spans:
         self._processor = BatchSpanProcessor(exporter, max_queue_size=QUEUE)
 
     def begin(self, hop: Hop) -> Callable[[], None]:
-        """Begin a span; calling the answer ends it."""
+        """Begin a span; returns what ends it."""
         _, trace, parent, _ = hop.received.split("-")[:4]
         if int(trace[-14:], 16) >= self._below:  # the random part of a trace identifier: its last seven bytes
             return lambda: None
@@ -74,7 +74,7 @@ class Spans:
         self._processor.on_end(span)
 
     def _attributes(self, hop: Hop) -> dict[str, Any]:
-        """Attributes, named by the semantic conventions for messaging where they have a name."""
+        """Returns the attributes, named according to the semantic conventions for messaging where these have a name."""
         return {
             "messaging.system": "mqtt" if hop.direction == "in" else "ibmmq",
             "messaging.operation.type": "send" if hop.direction == "in" else "receive",
