@@ -1,1 +1,1 @@
-"""From other brokers' configuration to settings and mappings: readers from text to a plan, and one writer."""
+"""Makes settings and mappings from the configuration of other brokers: readers from text to a plan, and one writer."""

@@ -1,4 +1,5 @@
-"""The configuration of Eclipse Amlen (IBM MessageSight), as its administration port gives it in JSON, to a plan."""
+"""Reads the configuration of Eclipse Amlen (IBM MessageSight), as its administration port returns it in JSON, into a
+plan."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _WHY = {
     "QueuePolicy": "MQTT clients have no queues; JMS programs connect to the queue manager",
     "Queue": "queues are the queue manager's: DEFINE QLOCAL",
     "LDAP": "users are in a password file, in tokens, or checked by `security.authenticator`",
-    "OAuthProfile": "`security.jwt` checks JSON Web Tokens with a file of keys; nobody is asked over the network",
+    "OAuthProfile": "`security.jwt` checks JSON Web Tokens with a file of keys; no server is asked over the network",
     "LTPAProfile": "LTPA tokens have no counterpart; `security.authenticator` may check them",
     "TrustedCertificate": "put the authorities' certificates into the file named as `client_ca`",
     "ClientCertificate": "certificates are trusted by their authority; put that into the file named as `client_ca`",
@@ -44,7 +45,8 @@ _WHY = {
 
 
 def read_amlen(texts: dict[str, str]) -> Plan:
-    """The plan for the texts by file name, which are merged. ConfigurationError: not Amlen's JSON."""
+    """Returns the plan for the texts by file name, which are merged. Raises ConfigurationError if they are not Amlen's
+    JSON."""
     plan = Plan(f"Amlen's configuration {', '.join(texts)}")
     found, files = _merged(texts)
     file = next(iter(texts))
@@ -60,7 +62,7 @@ def read_amlen(texts: dict[str, str]) -> Plan:
             acl += topic_entries(plan, file, found, endpoint, listener["name"])
             _limits(plan, file, found, endpoint, listener)
     if not listeners:
-        raise ConfigurationError([Finding(file, 1, 1, "no endpoint for MQTT is in it", "export Endpoint too")])
+        raise ConfigurationError([Finding(file, 1, 1, "it contains no endpoint for MQTT", "export Endpoint too")])
     plan.settings["listeners"] = listeners
     security = plan.section("security")
     if both:
@@ -96,8 +98,8 @@ def _asks_for_passwords(found: Objects, endpoint: dict[str, Any]) -> bool:
 def _certificates_beside_passwords(
     plan: Plan, file: str, listeners: list[dict[str, Any]], both: list[dict[str, Any]]
 ) -> None:
-    """Where a certificate and a password are asked for, a certificate alone is not a login. That is said for all
-    listeners at once here."""
+    """Add a note where a certificate and a password are required: a certificate alone is not a login. It is said here
+    for all listeners at once."""
     for listener in listeners:
         if _certified(listener) and listener not in both:
             listener["anonymous"] = True
@@ -109,13 +111,13 @@ def _certificates_beside_passwords(
 
 
 def _file_of(text: str, files: dict[str, str], otherwise: str) -> str:
-    """The file that has the kind of object with which a note begins."""
+    """Returns the file that contains the kind of object with which a note begins."""
     kind = text.partition(" ")[0].partition(":")[0]
     return files.get(kind, otherwise)
 
 
 def _merged(texts: dict[str, str]) -> tuple[Objects, dict[str, str]]:
-    """All objects, and the file each kind of them is in."""
+    """Returns all objects, and the file that each kind of them is in."""
     merged: Objects = {}
     files: dict[str, str] = {}
     for name, text in texts.items():
@@ -198,7 +200,7 @@ def _secured(result: dict[str, Any], found: Objects, profile: dict[str, Any], sa
 
 
 def _limits(plan: Plan, file: str, found: Objects, endpoint: dict[str, Any], listener: dict[str, Any]) -> None:
-    """`MaxMessages` is said for a topic there, for a session here."""
+    """Take over limits. `MaxMessages` applies to a topic there, and to a session here."""
     policies = of_kind(found, "TopicPolicy")
     named = [policies[one] for one in words(endpoint.get("TopicPolicies")) if one in policies]
     counts = [count for one in named if (count := number_of(one.get("MaxMessages"))) is not None]

@@ -1,7 +1,7 @@
-"""Amlen's topic policies to entries of `security.acl`.
+"""Converts Amlen's topic policies to entries of `security.acl`.
 
-There, a policy allows; what none of the endpoint's policies allows is denied. So it is here. A condition that has no
-counterpart (group, common name, address) would make a permission wider: such a permission is left out.
+There, a policy allows, and what none of the endpoint's policies allows is denied. It is the same here. A condition that
+has no counterpart (group, common name, address) would make a permission wider, so such a permission is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VARIABLES = {"${ClientID}": "{client}", "${UserID}": "{user}"}
 def topic_entries(
     plan: Plan, file: str, found: Objects, endpoint: dict[str, Any], listener: str
 ) -> list[dict[str, Any]]:
-    """Entries for what the endpoint's topic policies allow to clients that its connection policies let in."""
+    """Returns entries for what the endpoint's topic policies allow to clients that its connection policies let in."""
     clients = _connecting(plan, file, found, endpoint)
     entries: list[dict[str, Any]] = []
     policies = of_kind(found, "TopicPolicy")
@@ -45,12 +45,12 @@ def topic_entries(
 
 
 def _connecting(plan: Plan, file: str, found: Objects, endpoint: dict[str, Any]) -> list[dict[str, Any]]:
-    """Whom the endpoint's connection policies let in, as conditions of entries."""
+    """Returns the clients that the endpoint's connection policies let in, as conditions of entries."""
     policies = of_kind(found, "ConnectionPolicy")
     people: list[dict[str, Any]] = []
     for name in words(endpoint.get("ConnectionPolicies")):
         if name not in policies:
-            plan.say(file, 0, f"ConnectionPolicy {name} is not in the file; whom it lets in may do nothing")
+            plan.say(file, 0, f"ConnectionPolicy {name} is not in the file; clients that it lets in may do nothing")
             continue
         policy = policies[name]
         if _narrowed(plan, file, f"ConnectionPolicy {name}", policy):
@@ -71,12 +71,13 @@ def _connecting(plan: Plan, file: str, found: Objects, endpoint: dict[str, Any])
 def _narrowed(plan: Plan, file: str, name: str, policy: dict[str, Any]) -> bool:
     said = [key for key in _NARROWING if words(policy.get(key)) not in ([], ["*"])]
     if said:
-        plan.say(file, 0, f"{name}: {', '.join(said)}: no counterpart; what it allows only these is left out")
+        plan.say(file, 0, f"{name}: {', '.join(said)}: no counterpart; what it allows only to these is left out")
     return bool(said)
 
 
 def _people(policy: dict[str, Any]) -> list[dict[str, Any]]:
-    """Conditions of entries, one for each pair of client and user; `*` and the client's own user are none."""
+    """Returns conditions of entries, one for each pair of client and user; `*` and the client's own user are no
+    condition."""
     none = {"*", "${UserID}", "${ClientID}"}
     clients = [{} if one in none else {"client": one} for one in words(policy.get("ClientID"))] or [{}]
     users = [{} if one in none else {"user": one} for one in words(policy.get("UserID"))] or [{}]
@@ -84,7 +85,8 @@ def _people(policy: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _filters(plan: Plan, file: str, name: str, topic: str) -> list[str]:
-    """The filter for a topic string whose `*` is any characters, slashes too. What has none is allowed less."""
+    """Returns the filters for a topic string in which `*` stands for any characters, including slashes. If there is no
+    exact filter, less is allowed."""
     for variable, ours in _VARIABLES.items():
         topic = topic.replace(variable, ours)
     plain = topic.replace("{client}", "").replace("{user}", "")

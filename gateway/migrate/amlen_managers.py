@@ -1,4 +1,4 @@
-"""Amlen's queue manager connections to the queue manager of the state and to targets."""
+"""Converts Amlen's queue manager connections to the queue manager of the state and to targets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OWN = ""
 
 
 def queue_managers_of(plan: Plan, file: str, found: Objects, rules: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """By connection, the queue manager that rules name. The gateway's own is the one that most of `rules` name, or the
-    embedded one; the others that they name are targets."""
+    """Returns, by connection, the queue manager that rules name. The gateway's own is the one that most of `rules`
+    name, or the embedded one; the others that they name are targets."""
     connections = of_kind(found, "QueueManagerConnection")
     if not connections:
         plan.settings["queue_manager"] = {"embedded": {"objects": "objects.mqsc"}}
@@ -51,7 +51,7 @@ def queue_managers_of(plan: Plan, file: str, found: Objects, rules: dict[str, di
 
 
 def _reached(plan: Plan, file: str, name: str, connection: dict[str, Any]) -> dict[str, Any]:
-    """How a queue manager is reached, and as whom."""
+    """Returns how a queue manager is reached, and as which user."""
     addresses = words(connection.get("ConnectionName"))
     found: dict[str, Any] = {
         "connection": ",".join(one if "(" in one else f"{one}(1414)" for one in addresses) or "localhost(1414)",

@@ -9,7 +9,7 @@ _UNITS = {"KB": 2**10, "K": 2**10, "MB": 2**20, "M": 2**20}
 
 
 def of_kind(found: Objects, kind: str) -> dict[str, dict[str, Any]]:
-    """The objects of a kind by name; what is a list is written with commas, as Amlen writes its lists."""
+    """Returns the objects of a kind by name; lists are written with commas, as Amlen writes them."""
     value = found.get(kind)
     if not isinstance(value, dict):
         return {}
@@ -22,18 +22,18 @@ def _plain(value: object) -> object:
 
 
 def number_of(value: object) -> int | None:
-    """A number, or the text of one."""
+    """Returns a number, or the text of one."""
     text = str(value).strip()
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def words(value: object) -> list[str]:
-    """The parts of a list that is written with commas; empty and missing filters are no part."""
+    """Returns the parts of a list that is written with commas; empty and missing filters have none."""
     return [one.strip() for one in str(value or "").split(",") if one.strip()]
 
 
 def size_of(value: object) -> int | None:
-    """`4MB`, `1024KB`: in bytes."""
+    """Returns a size such as `4MB` or `1024KB` in bytes."""
     text = str(value or "").strip().upper()
     for unit, factor in _UNITS.items():
         if text.endswith(unit) and text.removesuffix(unit).strip().isdigit():

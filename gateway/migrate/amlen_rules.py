@@ -1,4 +1,4 @@
-"""Amlen's destination mapping rules to rules."""
+"""Converts Amlen's destination mapping rules to rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TREE_TO_QUEUE, TREE_TO_MQ_TOPIC, TREE_TO_MQ_TREE, MQ_TREE_TO_TOPIC, MQ_TREE_TO_T
 
 
 def mappings_of(plan: Plan, file: str, found: Objects) -> None:
-    """The queue managers, and what every enabled rule does with them. All that match a publication there put it, so
-    they `continue` here."""
+    """Take over the queue managers, and what every enabled rule does with them. There, all rules that match a
+    publication put it, so they `continue` here."""
     rules = of_kind(found, "DestinationMappingRule")
     enabled = {name: rule for name, rule in rules.items() if rule.get("Enabled", True) is not False}
     managers = queue_managers_of(plan, file, found, enabled)
@@ -38,7 +38,8 @@ def mappings_of(plan: Plan, file: str, found: Objects) -> None:
 def _placed(
     plan: Plan, file: str, rule: dict[str, Any], named: list[str], managers: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """The rule at the queue managers of the connections that it names; none: it cannot be said here."""
+    """Returns the rule for each queue manager of the connections that it names; empty if it cannot be expressed
+    here."""
 
     def say(text: str) -> None:
         plan.say(file, 0, f"DestinationMappingRule {rule['name']}: {text}")
@@ -65,7 +66,7 @@ def _placed(
 
 
 def _objects(rules: list[dict[str, Any]]) -> list[str]:
-    """Definitions of the queues, those of each target behind its name."""
+    """Returns definitions of the queues, those of each target after its name."""
     queues: dict[str, dict[str, None]] = {OWN: {}}
     for rule in rules:
         named = rule.get("queue_manager", OWN)
@@ -127,5 +128,5 @@ def _to_mq(name: str, kind: int, source: str, destination: str) -> list[dict[str
 
 
 def _tree(source: str) -> str:
-    """The filter for a topic and everything below it."""
+    """Returns the filter for a topic and everything below it."""
     return source if source.endswith("#") else f"{source.rstrip('/')}/#"

@@ -1,4 +1,4 @@
-"""mosquitto.conf, its password and access files, to a plan."""
+"""Reads mosquitto.conf, its password file and its access lists into a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_LISTENER = ("allow_anonymous", "password_file", "acl_file")
 
 @dataclass(slots=True)
 class _Listener:
-    """One listener with the options that stand behind it."""
+    """One listener with the options that follow it."""
 
     place: Line
     port: int
@@ -26,7 +26,7 @@ class _Listener:
     origins: list[str] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
-        """Take an option; `websockets_origin` is the one that may stand more than once."""
+        """Take an option; only `websockets_origin` may be given more than once."""
         if line.key == "websockets_origin":
             self.origins.append(line.value)
         self.said[line.key] = line
@@ -38,13 +38,13 @@ class _Read:
 
     common: dict[str, Line] = field(default_factory=dict)
     in_front: list[Line] = field(default_factory=list)
-    """Options of listeners in front of all of them: they are of the default listener, which `port` makes."""
+    """Options of listeners that precede all of them: they belong to the default listener, which `port` makes."""
     listeners: list[_Listener] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     other: list[Line] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
-        """Take an option of a listener: of the one it stands behind, or of the default one."""
+        """Take an option of a listener: of the one that it follows, or of the default one."""
         if self.listeners:
             self.listeners[-1].add(line)
         else:
@@ -52,7 +52,7 @@ class _Read:
             self.in_front.append(line)
 
     def add_default(self, port: Line) -> None:
-        """The default listener, whatever of it stands in front."""
+        """Make the default listener, with the options that precede all listeners."""
         default = _Listener(port, int(port.value) if port.value.isdigit() else 0)
         for line in self.in_front:
             default.add(line)
@@ -62,8 +62,9 @@ class _Read:
 def read_mosquitto(
     name: str, text: str, read_file: ReadFile, read_directory: ReadDirectory, directory: str = ""
 ) -> Plan:
-    """The plan for a mosquitto.conf. `read_file` gives the files it names, `read_directory` those of an `include_dir`.
-    In `directory` the relative names of certificates begin. ConfigurationError: no line of it is mosquitto's."""
+    """Returns the plan for a mosquitto.conf. `read_file` returns the files that it names, `read_directory` those of an
+    `include_dir`. Relative names of certificates start in `directory`. Raises ConfigurationError if no line of it is an
+    option of mosquitto."""
     plan = Plan(f"mosquitto's configuration {name}")
     lines = _lines(plan, name, text, read_directory)
     if lines and not any(options.is_known(line.key) for line in lines):
@@ -105,7 +106,8 @@ def _lines(plan: Plan, name: str, text: str, read_directory: ReadDirectory) -> l
 
 
 def _sorted(lines: list[Line]) -> _Read:
-    """Options behind `listener` are the listener's, behind `connection` the bridge's, whatever else is in between."""
+    """Returns the options sorted: those that follow `listener` belong to the listener, those that follow `connection`
+    to the bridge, whatever else is in between."""
     read = _Read()
     for line in lines:
         if line.key == "listener":
@@ -133,7 +135,7 @@ def _sorted(lines: list[Line]) -> _Read:
 def _listener(
     plan: Plan, read: _Listener, taken: set[str], directory: str, read_file: ReadFile
 ) -> dict[str, Any] | None:
-    """One entry of `listeners`; None: it cannot be had without giving up what protects it."""
+    """Returns one entry of `listeners`; None if it is only possible without what protects it."""
     said, place = read.said, read.place
     if any(key.startswith("psk") for key in said):
         plan.say(*place.where, f"{place}: pre-shared keys have no counterpart; the listener is left out")
@@ -168,7 +170,7 @@ def _listener(
 def _identity(
     plan: Plan, name: str, read: _Read, listeners: list[dict[str, Any]], *, apart: bool, read_file: ReadFile
 ) -> None:
-    """Users, anonymous clients and access lists; with `per_listener_settings` each listener has its own."""
+    """Take over users, anonymous clients and access lists; with `per_listener_settings` each listener has its own."""
     owners: list[tuple[dict[str, Line], str | None]] = [(read.common, None)]
     if apart:
         kept = [each for each in read.listeners if _kept(each)]
@@ -225,7 +227,7 @@ def _users(plan: Plan, line: Line, read_file: ReadFile) -> None:
         if not entry.strip() or entry.startswith("#"):
             continue
         if user in have:
-            plan.say(line.value, number, f"user {user} stands in more than one file; the first password counts")
+            plan.say(line.value, number, f"user {user} is in more than one file; the first password counts")
         elif stored.startswith(("$7$", "$6$", "$argon2id$")):
             plan.users.append(entry.strip())
             have.add(user)
@@ -234,7 +236,7 @@ def _users(plan: Plan, line: Line, read_file: ReadFile) -> None:
 
 
 def _names_of_certificates(plan: Plan, read: _Read, security: dict[str, Any]) -> None:
-    """`use_identity_as_username` holds for one listener there and for all of them here."""
+    """Take over `use_identity_as_username`, which applies to one listener there and to all of them here."""
     said = [each.said for each in read.listeners] + [read.common]
     names = [one["use_identity_as_username"] for one in said if "use_identity_as_username" in one]
     subjects = [one["use_subject_as_username"] for one in said if "use_subject_as_username" in one]
@@ -247,7 +249,7 @@ def _names_of_certificates(plan: Plan, read: _Read, security: dict[str, Any]) ->
     asked = [one for one in said if "require_certificate" in one]
     if security.get("certificate_user", "none") != "none" and len(asked) > 1:
         line = (names + subjects)[0]
-        plan.say(*line.where, f"{line.key}: holds for certificates of all listeners here")
+        plan.say(*line.where, f"{line.key}: applies to certificates of all listeners here")
 
 
 def _mappings(plan: Plan, name: str, bridges: list[Bridge]) -> None:

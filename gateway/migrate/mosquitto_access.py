@@ -1,8 +1,8 @@
-"""mosquitto's access list to entries of `security.acl`.
+"""Converts mosquitto's access list to entries of `security.acl`.
 
-There: what no line mentions is denied; a user's denials, then his permissions, then the patterns decide. Here: the
-first entry that says something about an action, within it denials first. An entry for each user, then one for the
-patterns, is therefore the same.
+There, what no line mentions is denied; a user's denials, then his permissions, then the patterns decide. Here, the
+first entry that says anything about an action decides, and within it denials come first. One entry for each user, then
+one for the patterns, is therefore the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEYS = {"read": "subscribe", "write": "publish", "readwrite": "allow", "deny": 
 
 
 def read_acl(plan: Plan, file: str, text: str) -> list[dict[str, Any]]:
-    """The entries of an access list, never empty."""
+    """Returns the entries of an access list, never empty."""
     anonymous: dict[str, Any] = {"anonymous": True}
     users: dict[str, dict[str, Any]] = {}
     patterns: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def read_acl(plan: Plan, file: str, text: str) -> list[dict[str, Any]]:
 
 
 def _user(plan: Plan, users: dict[str, dict[str, Any]], file: str, number: int, name: str) -> dict[str, Any] | None:
-    """The entry of a user. Names with * and ? would fit more than one user here."""
+    """Returns the entry of a user. Names with * and ? would match more than one user here."""
     if "*" in name or "?" in name:
         plan.say(file, number, f"user {name}: * and ? stand for any characters here; the user's lines are left out")
         return None

@@ -1,8 +1,8 @@
-"""A bridge of mosquitto to rules.
+"""Converts a bridge of mosquitto to rules.
 
-The gateway connects to a queue manager, not to other MQTT brokers: what a bridge carried out is put on a queue of its
-own, and what is put on another one goes to the topics it brought in. A program, or another gateway on the queue
-manager, takes the place of the remote broker.
+The gateway connects to a queue manager, not to other MQTT brokers. What a bridge sent out is put on a queue of its own,
+and what is put on another queue goes to the topics that the bridge brought in. A program, or another gateway on the
+queue manager, takes the place of the remote broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIRECTIONS = ("out", "in", "both")
 
 @dataclass(slots=True)
 class Bridge:
-    """A `connection` with the options behind it."""
+    """A `connection` with the options that follow it."""
 
     place: Line
     said: list[Line] = field(default_factory=list)
@@ -42,7 +42,7 @@ class _Topic(NamedTuple):
 
 
 def bridge_rules(plan: Plan, bridge: Bridge) -> Rules:
-    """The rules of one bridge, with a note for each of its lines."""
+    """Returns the rules of one bridge, with a note for each of its lines."""
     name = bridge.place.value or "bridge"
     queue = name_of_object(f"BRIDGE.{name}", 40)
     rules = Rules([], [])
@@ -72,7 +72,8 @@ def bridge_rules(plan: Plan, bridge: Bridge) -> Rules:
 
 
 def _topic(value: str) -> _Topic | None:
-    """`pattern [[out|in|both] qos] [local prefix] [remote prefix]`; `""` is an empty pattern or prefix."""
+    """Returns the parts of `pattern [[out|in|both] qos] [local prefix] [remote prefix]`; `""` is an empty pattern or
+    prefix. Returns None if the line is not understood."""
     words = [("" if word == '""' else word) for word in value.split()]
     if not words:
         return None

@@ -20,7 +20,7 @@ class Line(NamedTuple):
 
     @property
     def where(self) -> tuple[str, int]:
-        """The place, for a note."""
+        """The place of the line, for a note."""
         return self.file, self.number
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ _COUNTS = {
     "global_max_connections": ("max_connections", 0),
     "global_max_clients": ("max_sessions", 0),
 }
-"""Option: our key under `mqtt`, and what stands for `0` (without limit) there; 0: nothing has to."""
+"""By option: the key under `mqtt`, and what stands for `0` (no limit) there; 0 if nothing is needed."""
 
 COMMON = frozenset([*_COUNTS, "per_listener_settings", "retain_available", "persistent_client_expiration", "log_type",
                     "allow_zero_length_clientid"])  # fmt: skip
@@ -122,14 +122,14 @@ _OTHERS = frozenset(["listener", "port", "connection", "allow_anonymous", "passw
 
 
 def is_known(key: str) -> bool:
-    """Whether it is an option of mosquitto that this importer knows."""
+    """Whether this importer knows a name as an option of mosquitto."""
     return key in OF_LISTENERS or key in OF_BRIDGES or key in COMMON or key in _WHY or key in _OTHERS
 
 
 def tls_of(
     plan: Plan, place: Line, said: dict[str, Line], directory: str, read_file: ReadFile
 ) -> dict[str, Any] | None:
-    """TLS of a listener; files keep their names. A listener that had TLS never loses it."""
+    """Returns the TLS settings of a listener; files keep their names. A listener that had TLS never loses it."""
     if not any(key in said for key in ("certfile", "keyfile", "cafile", "capath")):
         return None
     if "certfile" not in said or "keyfile" not in said:
@@ -157,16 +157,17 @@ _NUMBERED = {"3": "3.1", "4": "3.1.1", "5": "5.0"}
 
 
 def versions_of(plan: Plan, line: Line) -> dict[str, Any]:
-    """The protocol versions of a listener."""
+    """Returns the protocol versions of a listener."""
     wanted = [one.strip() for one in line.value.split(",")]
     found = [ours for theirs, ours in _NUMBERED.items() if theirs in wanted]
     if len(found) != len(wanted):
-        plan.say(*line.where, f"{line}: 3, 4 and 5 are versions; correct `versions` of the listener")
+        plan.say(*line.where, f"{line}: the versions are 3, 4 and 5; correct `versions` of the listener")
     return {"versions": found} if found else {}
 
 
 def websocket_of(plan: Plan, said: dict[str, Line], origins: list[str]) -> dict[str, Any]:
-    """A WebSocket listener. A page of another host than the gateway's comes in only if its origin is written."""
+    """Returns the settings of a WebSocket listener. Pages of another host than the gateway's are let in only if their
+    origin is listed."""
     plan.say(*said["protocol"].where, "websockets: mosquitto takes any path; clients must use /mqtt here")
     if not origins:
         why = "mosquitto takes pages of any origin; name those that are not the gateway's own host in `origins`"
@@ -180,22 +181,23 @@ _OF_PROXIED_TLS = (
 
 
 def proxy_of(plan: Plan, said: dict[str, Line]) -> dict[str, Any]:
-    """PROXY headers. mosquitto believes everybody who reaches the port; here nobody is who is not named."""
+    """Returns the settings for PROXY headers. mosquitto believes everybody who reaches the port; here only those named
+    are believed."""
     line = said["enable_proxy_protocol"]
     why = ""
     if line.value not in {"1", "2"}:
-        why = "1 and 2 are versions"
+        why = "the versions are 1 and 2"
     elif any(key in said and said[key].value == "true" for key in _OF_PROXIED_TLS):
-        why = "what a header says of TLS and certificates is not read"
+        why = "what a header says about TLS and certificates is not used"
     if why:
         plan.say(*line.where, f"{line}: {why}; connections with PROXY headers are refused")
         return {}
-    plan.say(*line.where, f"{line}: headers of this host only are believed; name the load balancers in `proxy_from`")
+    plan.say(*line.where, f"{line}: only headers from this host are believed; name the load balancers in `proxy_from`")
     return {"proxy_protocol": f"v{line.value}", "proxy_from": ["127.0.0.1", "::1"]}
 
 
 def _has_intermediates(text: str | None) -> bool:
-    """Whether authorities are among these certificates that another one has signed."""
+    """Whether these certificates include authorities that another one has signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=text or "")
@@ -209,14 +211,14 @@ def _path(directory: str, said: dict[str, Line], key: str, default: str) -> str:
 
 
 def listener_options(plan: Plan, said: dict[str, Line]) -> None:
-    """Notes for what a listener said that has no counterpart."""
+    """Add notes for options of a listener that have no counterpart."""
     for key, line in said.items():
         if key in _WHY:
             without_counterpart(plan, line)
 
 
 def common_options(plan: Plan, said: dict[str, Line]) -> None:
-    """Limits and behaviour that hold for all listeners."""
+    """Take over limits and behaviour that apply to all listeners."""
     mqtt = plan.section("mqtt")
     for key, line in said.items():
         if key in _COUNTS:
@@ -261,7 +263,7 @@ def _expiration(plan: Plan, mqtt: dict[str, Any], line: Line) -> None:
 
 
 def without_counterpart(plan: Plan, line: Line) -> None:
-    """The note for an option that becomes nothing."""
+    """Add the note for an option that becomes nothing."""
     if line.key.startswith(("plugin_opt_", "auth_opt_")):
         plan.say(*line.where, f"{line.key}: goes with the plugin")
         return

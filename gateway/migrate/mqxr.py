@@ -1,7 +1,7 @@
-"""Telemetry channels of IBM MQ, as `DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL` prints them, to a plan.
+"""Reads telemetry channels of IBM MQ, as `DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL` prints them, into a plan.
 
 `DEFINE CHANNEL` commands (dmpmqcfg) have the same words and are read too. mqxr_unix.properties and mqxr_win.properties
-are read as far as their channels go: IBM documents the commands and reserves the file's format.
+are read only for their channels: IBM documents the commands and reserves the file's format.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SILENT = {"CHLTYPE", "TRPTYPE", "DESCR", "ALTDATE", "ALTTIME", "CHANNEL", "PORT
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """One telemetry channel: its attributes and where they stand."""
+    """One telemetry channel: its attributes and their lines."""
 
     file: str
     line: int
@@ -41,7 +41,7 @@ class _Channel:
 
 
 def read_mqxr(texts: dict[str, str]) -> Plan:
-    """The plan for the texts by file name. ConfigurationError: there is no telemetry channel in them."""
+    """Returns the plan for the texts by file name. Raises ConfigurationError if they contain no telemetry channel."""
     plan = Plan(f"telemetry channels in {', '.join(texts)}")
     channels: list[_Channel] = []
     manager = ""
@@ -53,7 +53,7 @@ def read_mqxr(texts: dict[str, str]) -> Plan:
     channels = [one for one in channels if one["CHLTYPE"] in {"", "MQTT"}]
     if not channels:
         fix = "give the output of DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL"
-        raise ConfigurationError([Finding(name, 1, 1, "no telemetry channel is in it", fix) for name in texts])
+        raise ConfigurationError([Finding(name, 1, 1, "it contains no telemetry channel", fix) for name in texts])
     taken: set[str] = set()
     plan.settings["listeners"] = [_listener(plan, channel, taken) for channel in channels]
     _queue_manager(plan, next(iter(texts)), manager)
@@ -64,7 +64,7 @@ def read_mqxr(texts: dict[str, str]) -> Plan:
 
 
 def _words(text: str) -> Iterator[tuple[str, str, int]]:
-    """Every `WORD(value)` with the line it begins in; a value may hold parentheses of its own."""
+    """Yields every `WORD(value)` with the line on which it begins; a value may contain parentheses of its own."""
     at = 0
     while (match := _WORD.search(text, at)) is not None:
         depth, end = 1, match.end()
@@ -88,7 +88,8 @@ def _from_mqsc(name: str, text: str) -> list[_Channel]:
 
 
 def _from_properties(plan: Plan, name: str, text: str) -> list[_Channel]:
-    """Lines that end in a backslash go on in the next; a channel's attributes are separated by semicolons."""
+    """Returns the channels of a properties file. Lines that end in a backslash continue on the next; a channel's
+    attributes are separated by semicolons."""
     found = []
     number, rest = 0, ""
     for each, line in enumerate(text.splitlines(), 1):
@@ -156,7 +157,7 @@ def _listener(plan: Plan, channel: _Channel, taken: set[str]) -> dict[str, Any]:
 
 
 def _tls(channel: _Channel, say: Any) -> dict[str, Any]:
-    """A key repository is one file with everything; here there are PEM files."""
+    """Returns the TLS settings. A key repository is one file with everything; here there are PEM files."""
     name = channel["CHANNEL"]
     tls = {"certificate": f"{name}.pem", "key": f"{name}.key"}
     asked = channel["SSLCAUTH"].upper()
@@ -188,7 +189,7 @@ def _identity(plan: Plan, channels: list[_Channel]) -> None:
 
 
 def _user_of(channel: _Channel) -> str | None:
-    """Template for UserIdentifier: under whose name the channel put messages."""
+    """Returns the template for UserIdentifier: the user under which the channel put messages; None if there is none."""
     if channel["USECLTID"].upper() in {"YES", "TRUE"}:
         return "{client}"
     return channel["MCAUSER"].replace("{", "{{").replace("}", "}}") or None

@@ -1,7 +1,7 @@
 """What a reader makes of a configuration: settings, mappings, users, objects, and what has no counterpart.
 
-Readers are pure: they get texts, and a function that gives them the texts of the files these name. Where what was
-configured cannot be said here, less is allowed and a note says so: nothing gets open that was closed.
+Readers are pure: they get texts, and a function that returns the texts of the files that these name. If something
+cannot be expressed here, less is allowed and a note says so: nothing that was closed is opened.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 ReadFile = Callable[[str], str | None]
-"""The text of a file that the configuration names, by the name written there; None: it cannot be read."""
+"""Returns the text of a file that the configuration names, by the name written there; None if it cannot be read."""
 
 ReadDirectory = Callable[[str], list[tuple[str, str]] | None]
-"""The files of a directory that the configuration names, each with the name it is spoken of by; None: as above."""
+"""Returns the files of a directory that the configuration names, each with the name used in notes; None if it cannot be
+read."""
 
 
 class Note(NamedTuple):
-    """One thing the operator has to know, and where it comes from."""
+    """One thing that the operator has to know, and where it comes from."""
 
     file: str
     line: int
-    """0: the whole file, or a form without lines."""
+    """The line; 0: the whole file, or a format without lines."""
     text: str
 
     def __str__(self) -> str:
@@ -36,11 +37,11 @@ class Plan:
     """Everything that is to be written."""
 
     source: str
-    """In a few words, what it was read from."""
+    """What it was read from, in a few words."""
     settings: dict[str, Any] = field(default_factory=dict)
     mappings: dict[str, Any] = field(default_factory=dict)
     users: list[str] | None = None
-    """Lines of the password file; None: there is none."""
+    """Lines of the password file; None if there is none."""
     secrets: dict[str, str] = field(default_factory=dict)
     """Further files that only their owner may read, by name."""
     objects: list[str] = field(default_factory=list)
@@ -54,13 +55,13 @@ class Plan:
             self.notes.append(note)
 
     def section(self, name: str) -> dict[str, Any]:
-        """A section of the settings, made when it is first needed."""
+        """Returns a section of the settings, made when it is first needed."""
         found: dict[str, Any] = self.settings.setdefault(name, {})
         return found
 
 
 USERS = "users"
-"""Name of the password file."""
+"""The name of the password file."""
 DENY_ALL: dict[str, Any] = {"deny": ["#"]}
 """The access entry for when nothing may be allowed."""
 
@@ -69,20 +70,20 @@ DEFAULT_RULE: dict[str, Any] = {"name": "everything", "topic": "#", "queue": "MQ
 
 
 def definition(queue: str, attributes: str = "") -> str:
-    """The MQSC of a queue that may fill. Without MAXDEPTH it takes 5,000 messages, and then devices wait. That of
-    DEFAULT_RULE takes as many as where the gateway makes it."""
+    """Returns the MQSC of a queue that may fill. Without MAXDEPTH it would take 5,000 messages, and then devices wait.
+    The queue of DEFAULT_RULE takes as many as where the gateway makes it."""
     depth = 999_999_999 if queue == DEFAULT_RULE["queue"] else 1_000_000
     name = queue if queue == queue.upper() else f"'{queue}'"
     return f"DEFINE QLOCAL({name}) DEFPSIST(YES) MAXDEPTH({depth}) {attributes}NOREPLACE"
 
 
 def name_of_object(text: str, length: int = 48) -> str:
-    """A valid name of an MQ object like `text`."""
+    """Returns a valid name of an MQ object that resembles `text`."""
     return re.sub(r"[^A-Z0-9._%/]", ".", text.upper()).strip(".")[:length] or "IMPORTED"
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """`name`, or with a number when it is taken; it is taken then."""
+    """Returns `name`, with a number if it is taken already, and marks it as taken."""
     found, number = name, 1
     while found in taken:
         number += 1

@@ -1,4 +1,4 @@
-"""A plan to the files of a directory: all of them, or none. Nothing that is there is overwritten."""
+"""Writes a plan to the files of a directory: all of them, or none. Nothing that exists is overwritten."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SETTINGS, MAPPING, OBJECTS, NOTES = "mqgate.yaml", "mappings/imported.yaml", "ob
 
 
 def write_plan(plan: Plan, directory: Path) -> list[Path]:
-    """Write settings, mapping, users, objects and notes; FileExistsError names what is in the way."""
+    """Write settings, mapping, users, objects and notes; returns their files. Raises FileExistsError, which names what
+    is in the way."""
     settings = {**plan.settings, "mappings": [MAPPING]}
     texts = {
         SETTINGS: _yaml(settings, f"Settings of mqgate, made from {plan.source}. What has no counterpart: {NOTES}"),
@@ -39,7 +40,7 @@ def write_plan(plan: Plan, directory: Path) -> list[Path]:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError:
-        for path in written:  # else they were in the way of the next attempt
+        for path in written:  # otherwise they would be in the way of the next attempt
             path.unlink()
         raise
     return written

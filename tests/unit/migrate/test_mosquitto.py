@@ -226,16 +226,16 @@ def test_what_mosquitto_2_1_says_of_a_listener_is_said_of_it_here() -> None:
     assert (new.proxy_protocol, [str(one) for one in new.proxy_from or ()]) == ("v2", ["127.0.0.1/32", "::1/128"])
     assert plan.settings["listeners"][2]["websocket"]["origins"] == ["http://a.example", "http://b.example"]
     assert (settings.mqtt.max_connections, settings.mqtt.max_sessions) == (90, 900)
-    assert "mosquitto.conf:5: accept_protocol_versions 5, 6: 3, 4 and 5 are versions" in _notes(plan)
-    assert "mosquitto.conf:7: enable_proxy_protocol 2: headers of this host only are believed" in _notes(plan)
+    assert "mosquitto.conf:5: accept_protocol_versions 5, 6: the versions are 3, 4 and 5" in _notes(plan)
+    assert "mosquitto.conf:7: enable_proxy_protocol 2: only headers from this host are believed" in _notes(plan)
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ("enable_proxy_protocol 3\n", "1 and 2 are versions"),
-        ("enable_proxy_protocol 2\nrequire_certificate true\n", "what a header says of TLS"),
-        ("enable_proxy_protocol 2\nproxy_protocol_v2_require_tls true\n", "what a header says of TLS"),
+        ("enable_proxy_protocol 3\n", "the versions are 1 and 2"),
+        ("enable_proxy_protocol 2\nrequire_certificate true\n", "what a header says about TLS"),
+        ("enable_proxy_protocol 2\nproxy_protocol_v2_require_tls true\n", "what a header says about TLS"),
     ],
 )
 def test_proxy_headers_that_mean_more_than_addresses_are_refused(options: str, why: str) -> None:

@@ -104,5 +104,5 @@ def test_the_services_own_file_is_read_as_far_as_channels_go() -> None:
 
 
 def test_a_text_without_channels_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"x:1:1: no telemetry channel is in it: give the output of DISPLAY"):
+    with pytest.raises(ConfigurationError, match=r"x:1:1: it contains no telemetry channel: give the output of"):
         read_mqxr({"x": "AMQ8147E: IBM MQ object * not found."})
