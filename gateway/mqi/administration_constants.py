@@ -1,5 +1,5 @@
-"""Names of the administration interface (PCF) and of channel definitions that programs name and neither the gateway nor
-its library does: for the generated headers. By prefix, each with its number."""
+"""Constants of the administration interface (PCF) and of channel definitions that programs use but neither the gateway
+nor its library does; for the generated headers. Listed by prefix, each with its number."""
 
 from __future__ import annotations
 
@@ -506,6 +506,6 @@ _CHANNELS = {
     "MQXPT": "ALL=-1 DECNET=5 LOCAL=0 LU62=1 NETBIOS=3 SPX=4 TCP=2 UDP=6",
 }
 ADMINISTRATION = numbered(_ADMINISTRATION)
-"""Of `cmqcfc.h`."""
+"""The names that belong to `cmqcfc.h`."""
 CHANNELS = numbered(_CHANNELS)
-"""Of `cmqxc.h`."""
+"""The names that belong to `cmqxc.h`."""

@@ -1,6 +1,7 @@
-"""Constants of the MQI that programs name and neither the gateway nor its library does: for the generated headers.
+"""Constants of the MQI that programs use but neither the gateway nor its library does; for the generated headers.
 
-By prefix, each with its number; those of the administration interface (PCF) are not among them."""
+Listed by prefix, each with its number. Those of the administration interface (PCF) are elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -251,12 +252,12 @@ _BY_PREFIX = {
 
 
 def numbers() -> dict[str, int]:
-    """Name to number."""
+    """Names with their numbers."""
     return numbered(_BY_PREFIX)
 
 
 def numbered(by_prefix: dict[str, str]) -> dict[str, int]:
-    """The names of a table like the one above."""
+    """Returns the names of a table like the one above."""
     return {
         f"{prefix}_{name}": int(value)
         for prefix, text in by_prefix.items()

@@ -38,7 +38,7 @@ class Installation:
 
     @property
     def library(self) -> Path:
-        """The library programs load."""
+        """The library that programs load."""
         return self.root / "lib64" / LIBRARY
 
     @property
@@ -48,7 +48,7 @@ class Installation:
 
 
 def build(out: Path | None = None, *, flags: Sequence[str] = ("-O2",)) -> Installation:
-    """Build into `out` (or the cache) unless the same build is there already."""
+    """Build into `out` (or the cache), unless the same build is there already."""
     generated = {**headers(), "assertions.c": assertions(), "bags.c": bag_stubs()}
     sources = {path.name: path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}}
     compiler = os.environ.get("CC", "cc")
@@ -119,7 +119,7 @@ def _install(made: Path, root: Path) -> None:
 
 
 def instructions(built: Installation) -> str:
-    """How to use the library, as `mqgate mqi build` prints it."""
+    """Returns how to use the library, as `mqgate mqi build` prints it."""
     folder = built.library.parent
     return f"""\
 The MQI library is in {folder}

@@ -19,18 +19,19 @@ _PUT_SAME = struct.Struct("<4i")
 _PUT_MD = _PUT_SAME.size
 _PUT_PROPERTIES = _PUT_MD + MD_LENGTH
 _PUT_DATA = _PUT_PROPERTIES + 8
-"""In a put: the offsets of the descriptor, of the lengths of properties and data, and of the data."""
+"""Offsets in a put: of the descriptor, of the lengths of properties and data, and of the data."""
 _PUT_ANSWER = struct.Struct(OUTCOME.format + "364s")
-"""Of the answer to a put: its outcome and the descriptor, which names follow."""
+"""The beginning of the answer to a put: its outcome and the descriptor; the names follow."""
 _GET_ANSWER = struct.Struct(OUTCOME.format + "364sii")
-"""Of the answer to a get: its outcome, the descriptor, the message's length, and that of the data that follow."""
+"""The beginning of the answer to a get: its outcome, the descriptor, the length of the message, and that of the data
+that follows."""
 _GET_END = struct.Struct("<4c16sii")
-"""Behind the data and the queue's name: states of group and segment, token, whether there are properties, their
-length."""
+"""The part behind the data and the name of the queue: states of group and segment, token, whether there are properties,
+and their length."""
 _LENGTH = struct.Struct("<i")
 _GET = int(Verb.GET)
 _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
-"""Lengths of the character attributes that MQSET may change (2023: trigger data); every other has 48."""
+"""Lengths of the character attributes that MQSET may change (2023: trigger data); every other one has 48."""
 
 
 class PutRun:
@@ -52,7 +53,7 @@ class PutRun:
         return _PUT_SAME.unpack(self._start)
 
     def add(self, body: bytes) -> bool:
-        """Add the put of a frame's body; False if it does not belong to the run."""
+        """Add the put of a frame's body; returns False if it does not belong to the run."""
         start = body[:_PUT_MD]
         if start != self._start:
             if self.bodies:
@@ -89,7 +90,7 @@ def read_put(reader: FieldReader) -> tuple[bytes, PutOptions, bytes]:
 
 
 def put_reply(verb: int, tag: int, put: PutResult) -> bytes:
-    """The answer to MQPUT and MQPUT1."""
+    """Returns the answer to MQPUT and MQPUT1."""
     names = _counted(put.resolved_name) + _counted(put.resolved_queue_manager)
     length = _PUT_ANSWER.size + len(names)
     return _PUT_ANSWER.pack(length - 4, verb, 0, tag, put.comp_code, put.reason, put.md) + names
@@ -97,13 +98,13 @@ def put_reply(verb: int, tag: int, put: PutResult) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _counted(name: str) -> bytes:
-    """A name as a field: the same few are asked for again and again."""
+    """Returns a name as a field; cached, because the same few are asked for again and again."""
     encoded = name.encode()
     return _LENGTH.pack(len(encoded)) + encoded
 
 
 def get_reply(tag: int, got: Got) -> bytes:
-    """The answer to MQGET."""
+    """Returns the answer to MQGET."""
     name, data = _counted(got.resolved_name), got.data
     properties = encode_properties(got.properties) if got.properties else b""
     length = _GET_ANSWER.size + len(data) + len(name) + _GET_END.size + len(properties)

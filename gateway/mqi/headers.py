@@ -70,7 +70,7 @@ _FIXED = {
 
 
 def headers() -> dict[str, str]:
-    """File name to text of every header."""
+    """Returns the text of every header by file name."""
     return {
         "cmqc.h": _header("CMQC", (), _cmqc()),
         "cmqxc.h": _header("CMQXC", ("cmqc.h",), _cmqxc()),
@@ -80,7 +80,7 @@ def headers() -> dict[str, str]:
 
 
 def assertions() -> str:
-    """A C file that compiles only if every offset and length is the one in the table."""
+    """Returns a C file that compiles only if every offset and length is the one in the table."""
     lines = [f'#include "{name}"' for name in ("cmqc.h", "cmqxc.h", "cmqcfc.h")] + ["#include <stddef.h>"]
     for structure in STRUCTURES.values():
         if structure.name != "MQPMR":
@@ -170,7 +170,8 @@ def _parenthesised(value: int) -> str:
 
 
 def _bytes(name: str, value: bytes) -> Iterator[str]:
-    """A string, and what an array of characters begins with; one byte is a character, as fields of that type are."""
+    """Yields a string and the start of an array of characters; a single byte is a character, because fields of that
+    type are."""
     if len(value) == 1:
         yield f"#define {name} {_character(value[0])}"
         return
@@ -183,7 +184,7 @@ def _character(byte: int) -> str:
 
 
 def _string(value: bytes) -> str:
-    """A C string literal; in binary constants (MQMI_NONE) every byte is escaped."""
+    """Returns a C string literal; in binary constants (MQMI_NONE) every byte is escaped."""
     if value.isascii() and value.decode().isprintable():
         return f'"{value.decode()}"'
     return '"' + "".join(f"\\{byte:03o}" for byte in value) + '"'

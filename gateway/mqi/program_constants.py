@@ -1,4 +1,4 @@
-"""Constants that programs in C name and the gateway itself does not: for the generated headers."""
+"""Constants that programs in C use but the gateway itself does not; for the generated headers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NULLS = {
     "MQACT_NONE": 32, "MQCI_NONE": 24, "MQCONNID_NONE": 24, "MQCT_NONE": 128, "MQGI_NONE": 24, "MQMI_NONE": 24,
     "MQMTOK_NONE": 16, "MQOII_NONE": 24, "MQSID_NONE": 40,
 }  # fmt: skip
-"""Values of byte fields that say that there is none, with their lengths: programs copy them."""
+"""Values of byte fields that mean that there is none, with their lengths: programs copy them."""
 STRINGS = {
     "MQFMT_RF_HEADER_1": b"MQHRF   ", "MQTMC_STRUC_ID": b"TMC ", "MQTMC_VERSION_1": b"   1",
     "MQTMC_VERSION_2": b"   2", "MQTMC_CURRENT_VERSION": b"   2",
 }  # fmt: skip
-"""Names of text that are not made from the layout table."""
+"""Names of texts that are not made from the layout table."""

@@ -125,7 +125,7 @@ BAG_PROTOTYPES = tuple(f"{name}({arguments}, {_END})" for name, arguments in _BA
 
 
 def bag_stubs() -> str:
-    """C definitions of the bag calls: each refuses with 2298, function not supported."""
+    """Returns C definitions of the bag calls; each refuses with 2298, function not supported."""
     body = "{ *pCompCode = 2; *pReason = 2298; }"
     lines = ["/* Generated: the administration bags are not offered; clients that bind every name need them. */"]
     lines += ['#pragma GCC diagnostic ignored "-Wunused-parameter"', '#include "cmqbc.h"']

@@ -1,4 +1,4 @@
-"""What programs have sent, answered in rounds: what lay in all their sockets is one batch with one commit.
+"""Answers in rounds what programs have sent: what was in all their sockets is one batch with one commit.
 
 The owner of the sockets hands in chunks and has `run` called soon after; there the calls are made, their commit is
 shared, and what that commit lets happen (answers, gets that waited) follows in the same round. Neither sockets nor
@@ -14,14 +14,14 @@ from typing import Protocol
 from gateway.ports.mqi import QueueManager
 
 SECONDS = 0.005
-"""How long a round may go on taking chunks in: in a gateway devices are served between two rounds."""
+"""How long a round may take chunks in; in a gateway, devices are served between two rounds."""
 
 
 class FrameHandler(Protocol):
     """Reads and answers the frames of one program, without I/O."""
 
     def receive(self, chunk: bytes) -> None:
-        """Bytes of the program."""
+        """Handle bytes from the program."""
 
     def connection_lost(self) -> None:
         """The program has disconnected."""
@@ -37,8 +37,9 @@ class Rounds:
         plan: Callable[[], None],
         exchange: Callable[[], None] = lambda: None,
     ) -> None:
-        """`plan` has `run` called soon, in the thread that owns the sockets; it may be called in any. `exchange` sends
-        what has been answered and hands in what has come meanwhile, without waiting: it goes into the same commit."""
+        """`plan` has `run` called soon, in the thread that owns the sockets; it may be called in any thread. `exchange`
+        sends what has been answered and hands in what has come meanwhile, without waiting: that goes into the same
+        commit."""
         self._queue_manager = queue_manager
         self._monotonic = monotonic
         self._plan = plan
@@ -48,28 +49,28 @@ class Rounds:
         self._running = self._planned = False
 
     def receive(self, program: FrameHandler, chunk: bytes) -> None:
-        """What a program has sent."""
+        """Take what a program has sent."""
         self._chunks.append((program, chunk))
         if not (self._running or self._planned):
             self._have_run()
 
     def receive_each(self, arrived: Iterable[tuple[FrameHandler, bytes]]) -> None:
-        """What several programs have sent."""
+        """Take what several programs have sent."""
         self._chunks.extend(arrived)
         if self._chunks and not (self._running or self._planned):
             self._have_run()
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call in the thread that owns the sockets: in the round that runs, or in one of its own."""
+        """Call in the thread that owns the sockets: in the running round, or in a round of its own."""
         self._calls.append(call)
         if not (self._running or self._planned):
             self._have_run()
 
     def lost(self, program: FrameHandler) -> None:
-        """The program has disconnected: what it has sent counts, and then its unit of work is backed out."""
+        """The program has disconnected: what it has sent is carried out, and then its unit of work is backed out."""
         said = [chunk for one, chunk in self._chunks if one is program]
         others = [entry for entry in self._chunks if entry[0] is not program]
-        self._chunks.clear()  # it is the same object for a round that runs
+        self._chunks.clear()  # a running round has the same object
         self._chunks.extend(others)
         for chunk in said:
             program.receive(chunk)
@@ -90,12 +91,13 @@ class Rounds:
                     commit()
         finally:
             self._running = False
-        self._planned = False  # another thread's plan of just now may have been taken in while the round ran
+        self._planned = False  # another thread's plan of just now may have been dealt with while the round ran
         if self._chunks or self._calls:  # a call of another thread may have come just now
             self._have_run()
 
     def _make_calls(self, until: float, *, late: bool) -> bool:
-        """Those that share a commit: answers first, and chunks until it is late. Whether it is."""
+        """Make the calls that share a commit: waiting ones first, and those in chunks until it is late. Returns whether
+        it is late."""
         calls, chunks, monotonic = self._calls, self._chunks, self._monotonic
         while calls or (chunks and not late):
             while calls:

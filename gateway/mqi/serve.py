@@ -34,10 +34,10 @@ from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 _PEER = struct.Struct("3i")
 QUIESCE_SECONDS = 0.5
-"""How long programs have, once they are told that the queue manager stops, to finish their work and disconnect."""
+"""How long programs that have been told that the queue manager stops have to finish their work and disconnect."""
 MAX_PROGRAMS = 1000
 _MODE = 0o600
-"""Of the socket: programs of other users cannot connect."""
+"""The permissions of the socket: programs of other users cannot connect."""
 
 
 class MqiServer:
@@ -55,16 +55,16 @@ class MqiServer:
         self._listener: socket.socket | None = None
         self._programs: dict[int, _Program] = {}
         self._protocols: dict[int, ServerProtocol] = {}
-        """Theirs: what comes from a socket is for one of these."""
+        """By descriptor: the protocol that takes what comes from the socket."""
         self._answered: dict[_Program, None] = {}
-        """Those that something is to be sent to."""
+        """Programs to which something has to be sent."""
         self._poll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll.register(self._wake, select.EPOLLIN)
         self._rounds = Rounds(queue_manager, time.monotonic, self._plan, self._exchange)
         self._thread: threading.Thread | None = None
         self._ident = 0
-        """Of the thread, in it."""
+        """The identifier of the thread, set in it."""
         self._stopping = self._planned = False
 
     def start(self) -> None:
@@ -89,8 +89,8 @@ class MqiServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Remove the socket, tell programs that ask to be told (2161), and disconnect those that do not go by
-        themselves: their units of work are backed out."""
+        """Remove the socket, tell programs that ask to be told (2161), and disconnect those that do not leave by
+        themselves; their units of work are backed out."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
@@ -105,7 +105,7 @@ class MqiServer:
         os.close(self._wake)
 
     def _plan(self) -> None:
-        """Have the rounds run soon. From any thread."""
+        """Have the rounds run soon. May be called in any thread."""
         if threading.get_ident() == self._ident:
             self._planned = True
             return
@@ -113,7 +113,7 @@ class MqiServer:
             os.eventfd_write(self._wake, 1)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call in the thread that serves. From any thread."""
+        """Call in the thread that serves. May be called in any thread."""
         self._rounds.soon(call)
 
     def _run(self) -> None:
@@ -128,7 +128,7 @@ class MqiServer:
         self._ident = threading.get_ident()
         while not self._stopping:
             self._serve_once(None)
-        self._serve_once(0)  # however little of the time is left, what was called before is answered
+        self._serve_once(0)  # however little time is left, what was called before is answered
         until = time.monotonic() + QUIESCE_SECONDS
         while self._programs and time.monotonic() < until:
             self._serve_once(until - time.monotonic())
@@ -203,7 +203,7 @@ def _clear_stale(path: Path) -> None:
 
 
 def _peer(peer: socket.socket) -> tuple[str, int]:
-    """User and process at the other end."""
+    """Returns user and process at the other end."""
     pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     try:
         return pwd.getpwuid(uid).pw_name, pid
@@ -218,13 +218,13 @@ class _Program:
         self, peer: socket.socket, queue_manager: QueueManager, rounds: Rounds, poll: select.epoll,
         programs: dict[int, _Program], protocols: dict[int, ServerProtocol], answered: dict[_Program, None],
     ) -> None:  # fmt: skip
-        """`answered`: where those are noted that something is to be sent to."""
+        """`answered` holds the programs to which something has to be sent."""
         peer.settimeout(0)
         self.fd = peer.fileno()
         self.unsent: list[bytes | memoryview] = []
-        """What is left of an answer is a view of it: a long one is sent in hundreds of pieces."""
+        """The rest of an answer, as a view of it, because a long one is sent in hundreds of pieces."""
         self.writable = True
-        """Its answers can be written, and nothing is to be done after them."""
+        """Whether its answers can be written at once, with nothing to be done after them."""
         self._answered = answered
         self._peer = peer
         self._rounds = rounds
@@ -247,7 +247,8 @@ class _Program:
         self._answered[self] = None
 
     def ready(self, events: int) -> None:
-        """It takes something, or is gone, or has sent something that was not read with the others."""
+        """An event: the program takes data again, or is gone, or has sent something that was not read with the
+        others."""
         if events != select.EPOLLIN:
             if events & select.EPOLLOUT:
                 self.send()
@@ -265,7 +266,7 @@ class _Program:
             self.end()
 
     def send(self) -> None:
-        """Send its answers. While it does not take them nothing more of it is read."""
+        """Send its answers. While it does not take them, nothing more is read from it."""
         data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
         self.unsent.clear()
         try:
@@ -287,13 +288,13 @@ class _Program:
             self._poll.modify(self.fd, watching)
 
     def end(self) -> None:
-        """It is gone: its unit of work is backed out."""
+        """The program is gone: its unit of work is backed out."""
         if self._programs.pop(self.fd, None) is None:
             return
         self._protocols.pop(self.fd, None)
         self._poll.unregister(self.fd)
         self._rounds.lost(self.protocol)
-        self._answered.pop(self, None)  # what has just been answered too: the next program gets this descriptor
+        self._answered.pop(self, None)  # also what has just been answered: the next program gets this descriptor
         self._peer.close()
 
 
@@ -312,7 +313,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _collect_seldom() -> None:
-    """Messages and programs end in no cycle of references: the garbage collector need not look at every few hundred."""
+    """Let the garbage collector run seldom: messages and programs leave no reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(4_000, 0, 7_500)  # as in the gateway

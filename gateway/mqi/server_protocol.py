@@ -1,4 +1,5 @@
-"""The server side of the MQI socket: chunks of frames in, answers out, one connection to a queue manager.
+"""The server side of the MQI socket: takes chunks of frames, gives answers, and makes the calls on one connection to a
+queue manager.
 
 The owner of the socket feeds `receive` and sends what `write` is given; nothing here touches a socket, a thread or a
 clock. One frame is answered before the next is read. A get that has to wait, or to look at very many messages, is left
@@ -54,13 +55,13 @@ from gateway.ports.mqi import (
 
 _GREETING = struct.Struct("<3i")
 _PUT_START = struct.Struct("<4i364si")
-"""Of a put: handle, options, context, level, MQMD, and the length of the properties."""
+"""The fields of a put: handle, options, context, level, MQMD, and the length of the properties."""
 _GET_FIELDS = struct.Struct("<7i16s364s")
-"""Of a get: handle, options, WaitInterval, MatchOptions, whether there is a message handle, version, length of the
-buffer, MsgToken, MQMD."""
+"""The fields of a get: handle, options, WaitInterval, MatchOptions, whether there is a message handle, version, length
+of the buffer, MsgToken, MQMD."""
 _SUBSCRIBE_FIELDS = struct.Struct("<5i")
 _PUT, _GET, _COMMIT = int(Verb.PUT), int(Verb.GET), int(Verb.COMMIT)
-"""Plain numbers: these are packed and compared for every call."""
+"""The verbs as plain numbers, which are packed and compared for every call."""
 
 Write = Callable[[bytes], None]
 
@@ -78,7 +79,7 @@ class ServerProtocol:
         user: str = "",
         process: int = 0,
     ) -> None:
-        """`user` is who runs the program, `process` the number of its process."""
+        """`user` is the user who runs the program, `process` the number of its process."""
         self._queue_manager = queue_manager
         self._write = write
         self._close = close
@@ -90,18 +91,18 @@ class ServerProtocol:
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
         self._put_options = PutOptions()
-        """Of the last put that needed nothing else: the next one nearly always has the same."""
+        """The options of the last put that needed nothing else: the next put nearly always has the same."""
         self._get_asked: tuple[int, int, int, bytes, int] | None = None
         self._get_options = GetOptions()
-        """Of the last get, and what it was made of."""
+        """The options of the last get; `_get_asked` is what they were made from."""
         self._behind = False
-        """There are bytes of the program that belong to no answered call."""
+        """Whether there are bytes from the program that belong to no answered call."""
         self._answer_due: tuple[int, int, bytes] = (0, 0, b"")
         """Verb, tag and answer of the call that waits for its commit."""
         self._settlement: Settlement | None = None
-        """Of the call that is to be answered when its commit is made."""
+        """The settlement of the call that is to be answered when its commit is made."""
         self._waiting = False
-        """A get waits for a message, or a call for its commit: nothing else is answered until that has ended."""
+        """Whether a get waits for a message, or a call for its commit: nothing else is answered meanwhile."""
         self._answering = False
         self._ended = False
 
@@ -127,7 +128,7 @@ class ServerProtocol:
         self._answer_frames()
 
     def connection_lost(self) -> None:
-        """The socket closed without MQDISC: the unit of work is backed out."""
+        """The socket was closed without MQDISC: back out the unit of work."""
         if self._ended:
             return
         self._ended = True
@@ -156,7 +157,7 @@ class ServerProtocol:
             self._answering = False
 
     def _answer_complete(self) -> None:
-        """Those frames that are, until one has to wait."""
+        """Answer the complete frames, until one has to wait."""
         for verb, flags, tag, body in self._frames.take():
             if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
                 continue
@@ -170,7 +171,7 @@ class ServerProtocol:
         self._put_run()
 
     def _put_run(self) -> None:
-        """Put the asynchronous puts that arrived one after another. They are not answered; MQSTAT reports failures."""
+        """Make the asynchronous puts that arrived one after another. They are not answered; MQSTAT reports failures."""
         if not self._run.bodies:
             return
         run, self._run = self._run, PutRun()
@@ -207,7 +208,7 @@ class ServerProtocol:
             self._write(answer)
 
     def _make(self, connection: QueueManagerConnection, call: UsualCall) -> None:
-        """The calls that most programs make most of the time."""
+        """Make a call of the kind that most programs make most of the time."""
         verb, tag, fields = call
         settlement, answer = None, b""
         try:
@@ -235,13 +236,13 @@ class ServerProtocol:
             self._write(answer)
 
     def _await(self, settlement: Settlement, verb: int, tag: int, answer: bytes) -> None:
-        """Answer when the commit that the call shares with others is made."""
+        """Answer when the commit is made that the call shares with others."""
         self._settlement, self._waiting = settlement, True
         self._answer_due = verb, tag, answer
         settlement.then(self._settled)
 
     def _settled(self, error: MQError | None) -> None:
-        """The commit that a call waited for is made, or has failed."""
+        """The commit for which a call waited is made, or has failed: answer."""
         self._settlement = None
         if self._ended:
             return
@@ -253,7 +254,7 @@ class ServerProtocol:
             self._answer_frames()
 
     def _call(self, connection: QueueManagerConnection | None, verb: int, tag: int, reader: FieldReader) -> bytes:
-        """The answer; nothing where it comes later."""
+        """Make the call and return its answer; empty if that comes later."""
         if verb == Verb.CONNECT:
             return self._connect(tag, reader)
         if connection is None:

@@ -14,19 +14,20 @@ from typing import TypeVar
 
 P = TypeVar("P")
 _ROOM = memoryview(bytearray(256 << 10))
-"""What is read of a socket at a time, until it is copied: memory of this size would be mapped and given back for every
-read."""
+"""The most bytes that are read from a socket at a time, until they are copied: memory of this size would be mapped and
+released for every read."""
 
 
 def read(fd: int) -> bytes:
-    """What has come; nothing: the peer is gone. OSError, as of a read: BlockingIOError if nothing has come."""
+    """Returns what has come; empty if the peer is gone. Raises OSError like a read: BlockingIOError if nothing has
+    come."""
     return bytes(_ROOM[: os.readv(fd, (_ROOM,))])
 
 
 def receive_in_python(
     events: list[tuple[int, int]], programs: dict[int, P], /
 ) -> tuple[list[tuple[P, bytes]], list[tuple[int, int]]]:
-    """What has come with whose it is, and the events that are left to the caller."""
+    """Returns what has come, with its sender, and the events that are left to the caller."""
     arrived: list[tuple[P, bytes]] = []
     rest: list[tuple[int, int]] = []
     for fd, ready in events:
@@ -42,7 +43,8 @@ def receive_in_python(
 
 
 def send_each_in_python(descriptors: tuple[int, ...], datas: tuple[bytes, ...], /) -> list[tuple[int, int]]:
-    """Send each socket its bytes; of those that do not take all the position, and how many bytes were taken."""
+    """Send each socket its bytes. Returns, for sockets that do not take all, the position and how many bytes were
+    taken."""
     rest: list[tuple[int, int]] = []
     for at, (fd, data) in enumerate(zip(descriptors, datas, strict=True)):
         sent = 0

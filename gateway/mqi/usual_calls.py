@@ -15,8 +15,9 @@ from typing import Any
 from gateway.mqi.wire import HEADER, LONGEST_FRAME, Verb
 
 UsualCall = tuple[int, int, tuple[Any, ...]]
-"""Verb, tag, fields. Of a put: handle, options, context, level, MQMD, data. Of a get: handle, options, WaitInterval,
-MatchOptions, whether there is a message handle, length of the buffer, MsgToken, MQMD. A commit has none."""
+"""Verb, tag and fields. Fields of a put: handle, options, context, level, MQMD, data. Of a get: handle, options,
+WaitInterval, MatchOptions, whether there is a message handle, length of the buffer, MsgToken, MQMD. A commit has
+none."""
 _PUT = struct.Struct("<4i364s2i")
 _GET = struct.Struct("<7i16s364s")
 _PUT_DATA = HEADER.size + _PUT.size
@@ -24,7 +25,7 @@ _GET_SIZE = HEADER.size + _GET.size
 
 
 def usual_call_in_python(chunk: bytes, /) -> UsualCall | None:
-    """The call; None: the chunk is not one whole frame of these."""
+    """Returns the call; None if the chunk is not exactly one whole frame of such a call."""
     size = len(chunk)
     if size < HEADER.size:
         return None

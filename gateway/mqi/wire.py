@@ -1,4 +1,4 @@
-"""Frames of the MQI socket: split from a stream of chunks, their fields read with every bound checked and written.
+"""Frames of the MQI socket: split from a stream of chunks; their fields are read with every bound checked, and written.
 
 The protocol is described in docs/reference/mqi-socket.md; the C side is `c/socket_wire.c`. Does no I/O.
 """
@@ -18,7 +18,7 @@ MAGIC = b"MQGI"
 PROTOCOL_VERSION = 1
 NO_REPLY = 1
 LONGEST_FRAME = 112 << 20
-"""Bytes after the length field: the longest message data (100 MiB), its properties and the other fields."""
+"""The most bytes after the length field: the longest message data (100 MiB), its properties and the other fields."""
 HEADER = struct.Struct("<IBBH")
 _I4 = struct.Struct("<i")
 _U4 = struct.Struct("<I")
@@ -49,7 +49,7 @@ class FrameError(MqgateError):
 
 
 class Frames:
-    """Chunks in, whole frames out: (verb, flags, tag, body)."""
+    """Takes chunks and yields whole frames: (verb, flags, tag, body)."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -62,11 +62,11 @@ class Frames:
         self._pending += chunk
 
     def waiting(self) -> int:
-        """Bytes that have not been taken."""
+        """The bytes that have not been taken."""
         return len(self._pending) + len(self._whole) - self._at
 
     def take(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """The frames that are complete. FrameError as soon as a header shows that none can follow."""
+        """Yields the frames that are complete. Raises FrameError as soon as a header shows that none can follow."""
         unpack, head = HEADER.unpack_from, HEADER.size
         while self._at < len(self._whole) or self._fill():
             start = self._at
@@ -86,7 +86,7 @@ class Frames:
         return end > 0
 
     def _complete(self) -> int:
-        """The end of the last complete frame, or of a header that cannot be one."""
+        """Returns the end of the last complete frame, or of a header that cannot be one."""
         pending, at, size = self._pending, 0, len(self._pending)
         while at + HEADER.size <= size:
             (length,) = _U4.unpack_from(pending, at)
@@ -99,7 +99,7 @@ class Frames:
 
 
 class FieldReader:
-    """The fields of one frame's body, in order."""
+    """Reads the fields of one frame's body, in order."""
 
     __slots__ = ("_at", "_body")
 
@@ -108,7 +108,7 @@ class FieldReader:
         self._at = 0
 
     def values(self, fields: struct.Struct) -> tuple[Any, ...]:
-        """Several fixed fields at once."""
+        """Returns several fixed fields at once."""
         at = self._at
         if at + fields.size > len(self._body):
             raise FrameError("a frame ends inside its fixed fields")
@@ -116,22 +116,22 @@ class FieldReader:
         return fields.unpack_from(self._body, at)
 
     def numbers(self, fields: struct.Struct) -> tuple[int, ...]:
-        """Several numbers at once."""
+        """Returns several numbers at once."""
         return self.values(fields)
 
     def everything(self, fields: struct.Struct) -> tuple[Any, ...]:
-        """These fields, which are all there are."""
+        """Returns these fields, and checks that there are no others."""
         if self._at or len(self._body) != fields.size:
             raise FrameError(f"a frame of {len(self._body)} bytes where its fields take {fields.size}")
         self._at = fields.size
         return fields.unpack(self._body)
 
     def number(self) -> int:
-        """One MQLONG."""
+        """Returns one MQLONG."""
         return self.numbers(_I4)[0]
 
     def fixed(self, length: int) -> bytes:
-        """Exactly `length` bytes."""
+        """Returns exactly `length` bytes."""
         at = self._at
         if length < 0 or at + length > len(self._body):
             raise FrameError(f"a field of {length} bytes reaches beyond its frame")
@@ -139,7 +139,7 @@ class FieldReader:
         return self._body[at : self._at]
 
     def blob(self) -> bytes:
-        """A counted field."""
+        """Returns a counted field."""
         begin = self._at + _I4.size
         if begin > len(self._body):
             raise FrameError("a frame ends inside its fixed fields")
@@ -148,7 +148,7 @@ class FieldReader:
         return self.fixed(length)
 
     def text(self) -> str:
-        """A counted field of characters. What is not UTF-8 is read as Latin-1: names are checked later."""
+        """Returns a counted field of characters. What is not UTF-8 is read as Latin-1: names are checked later."""
         data = self.blob()
         try:
             return data.decode()
@@ -160,13 +160,13 @@ class FieldReader:
         return self._at == len(self._body)
 
     def end(self) -> None:
-        """FrameError unless everything has been read."""
+        """Raise FrameError unless everything has been read."""
         if self._at != len(self._body):
             raise FrameError(f"{len(self._body) - self._at} bytes too many in a frame")
 
 
 class FieldWriter:
-    """The fields of one answer, in order."""
+    """Writes the fields of one answer, in order."""
 
     __slots__ = ("_parts", "_verb_tag")
 
@@ -175,28 +175,28 @@ class FieldWriter:
         self._parts = [_PAIR.pack(comp_code, reason)]
 
     def numbers(self, *values: int) -> FieldWriter:
-        """MQLONGs."""
+        """Add MQLONGs."""
         self._parts.append(struct.pack(f"<{len(values)}i", *values))
         return self
 
     def fixed(self, data: bytes) -> FieldWriter:
-        """Bytes without a count."""
+        """Add bytes without a count."""
         self._parts.append(data)
         return self
 
     def blob(self, data: bytes) -> FieldWriter:
-        """Counted bytes."""
+        """Add counted bytes."""
         self._parts += (_I4.pack(len(data)), data)
         return self
 
     def text(self, *values: str) -> FieldWriter:
-        """Counted characters."""
+        """Add counted characters."""
         for value in values:
             self.blob(value.encode())
         return self
 
     def frame(self) -> bytes:
-        """The frame, ready to be sent."""
+        """Returns the frame, ready to be sent."""
         body = b"".join(self._parts)
         verb, tag = self._verb_tag
         return HEADER.pack(len(body) + 4, verb, 0, tag) + body
@@ -208,7 +208,7 @@ OUTCOME = struct.Struct("<IBBHii")
 
 
 def outcome(verb: int, tag: int, comp_code: int = 0, reason: int = 0) -> bytes:
-    """An answer that says no more than how the call has ended."""
+    """Returns an answer that only says how the call has ended."""
     return OUTCOME.pack(OUTCOME.size - 4, verb, 0, tag, comp_code, reason)
 
 
