@@ -1,4 +1,4 @@
-"""gateway.cli.check counts as a person does."""
+"""gateway.cli.check: counts in its output have the right singular and plural forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory that belongs to somebody else is one line with what to do, for every command."""
+"""For every command, a directory that belongs to somebody else is one line that says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gateway.cli.device: what `mqgate pub` says of a port that does not speak as it does."""
+"""gateway.cli.device: what `mqgate pub` says about a port that speaks differently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.cli.main import main
 
 @contextmanager
 def served(answer: Callable[[socket], None]) -> Iterator[str]:
-    """A port where one connection is answered so."""
+    """Yields a port on which one connection is answered by `answer`."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -64,7 +64,7 @@ def closed_at_once(context: ssl.SSLContext, connection: socket) -> None:
 
 
 def reset_after_connect(context: ssl.SSLContext, connection: socket) -> None:
-    """As it comes to the client where the alert of a gateway that wants a certificate is lost."""
+    """What the client sees if the alert of a gateway that requires a certificate is lost."""
     context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(connection, server_side=True) as wrapped:
         wrapped.read(1)

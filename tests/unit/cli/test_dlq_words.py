@@ -1,4 +1,4 @@
-"""gateway.cli.dlq: what cannot be put back is tried once, and the others are put back all the same."""
+"""gateway.cli.dlq: what cannot be put back is tried once, and does not keep the others from being put back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gateway.cli.reach import Reach
 from gateway.mq.headers import dlh
 
 FULL, COUNT = 230, 120
-"""Dead letters for a queue without room, and for one that takes them: each more than are put back at once."""
+"""Dead letters for a queue without room, and for one that takes them: more of each than are put back at once."""
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    """The dead letters of both, one after the other."""
+    """A store with the dead letters of both queues, one queue after the other."""
     rig = MqiRig(tmp_path / "data", "DEFINE QLOCAL(FULL) MAXDEPTH(0)\nDEFINE QLOCAL(OPEN)")
     handle = rig.open("SYSTEM.DEAD.LETTER.QUEUE")
     for queue, number in (("FULL", FULL), ("OPEN", COUNT)):
@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> str:
 
 
 def replayed(data: str, *words: str) -> tuple[int, dict[str, object], int]:
-    """Exit code, answer, and how many are left."""
+    """Returns exit code, answer, and how many dead letters are left."""
     done = CliRunner().invoke(main, ["dlq", "replay", "--json", "--data", data, *words])
     assert isinstance(done.exception, SystemExit | None), repr(done.exception)
     left = CliRunner().invoke(main, ["dlq", "list", "--json", "--data", data])
@@ -52,7 +52,7 @@ def test_what_cannot_be_put_back_keeps_nothing_from_it(data: str) -> None:
 
 
 def test_any_number_of_tokens_is_put_back(data: str) -> None:
-    """Only the first hundred were, and it was a success."""
+    """Only the first hundred were put back, and that was reported as success."""
     listing = CliRunner().invoke(main, ["dlq", "list", "--json", "-n", "500", "--data", data])
     tokens = [one["token"] for one in json.loads(listing.stdout)["items"]]
     code, answer, left = replayed(data, *(word for token in tokens for word in ("--token", token)))
@@ -94,7 +94,7 @@ def test_what_was_tried_is_not_tried_again() -> None:
 
 
 def test_an_export_that_does_not_fit_on_the_disk_leaves_what_was_there(data: str, tmp_path: Path) -> None:
-    """It left the first part of the letters under the name of all."""
+    """A file with the first part of the letters was left under the name for all of them."""
     export = ["dlq", "export", "--data", data]
     with tmpfs(tmp_path / "disk", "128k") as disk:
         for earlier in (None, "those of yesterday\n"):
@@ -107,7 +107,7 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_what_was_there(data: str
 
 
 def test_an_export_has_the_rights_of_the_one_it_replaces(data: str, tmp_path: Path) -> None:
-    """What is in dead letters is not everybody's business: a file that was made private stays so."""
+    """Not everybody may read dead letters: a file that was made private stays private."""
     letters, link = tmp_path / "letters", tmp_path / "link"
     letters.touch(0o600)
     link.symlink_to(letters)
@@ -134,7 +134,7 @@ def test_all_of_them_are_no_selection(data: str) -> None:
 
 @pytest.mark.parametrize("running", [True, False])
 def test_an_interrupted_purge_says_that_the_gateway_goes_on(monkeypatch: pytest.MonkeyPatch, running: bool) -> None:
-    """It is one request, which a gateway carries out to its end."""
+    """A purge is one request, which a gateway carries out to its end."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

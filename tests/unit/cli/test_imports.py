@@ -1,4 +1,4 @@
-"""What a command loads: nothing of the gateway for its help, nothing of a queue manager where a gateway answers."""
+"""What a command loads: nothing of the gateway for its help, and nothing of a queue manager where a gateway answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAVY = ("twisted", "pydantic", "rich", "gateway.queue_manager", "gateway.broker
 
 
 def loaded(statement: str) -> set[str]:
-    """The heavy packages that are loaded after a statement, in a fresh interpreter."""
+    """Returns the heavy packages that are loaded after a statement, in a fresh interpreter."""
     look = f"import sys\n{statement}\nprint([one for one in {HEAVY!r} if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=120)
     return set(eval(done.stdout.splitlines()[-1]))

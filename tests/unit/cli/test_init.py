@@ -1,4 +1,4 @@
-"""`mqgate init`, `mqgate import` and `mqgate passwd`: where there is no room for what they write, and no password."""
+"""`mqgate init`, `mqgate import` and `mqgate passwd`: no room for what they write, and no password given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.config.load import load_settings
 
 
 def run(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, with files that cannot grow beyond `limit` bytes: a write fails as on a full disk."""
+    """Run the command with files that cannot grow beyond `limit` bytes: a write fails as on a full disk."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", *arguments], check=False, capture_output=True, text=True,
         input="secret\nsecret\n",
@@ -66,7 +66,8 @@ def test_a_password_that_found_no_room_leaves_the_file_as_it_was(tmp_path: Path)
 
 
 def test_an_empty_password_is_refused(tmp_path: Path) -> None:
-    """As from a command that was to fetch it and failed: whoever gives none would be let in."""
+    """An empty password may come from a command that was to fetch it and failed; everybody who gives none would be let
+    in."""
     users = tmp_path / "users"
     for words in (["passwd", str(users), "ana"], ["passwd", str(users), "ana", "-b", ""]):
         done = subprocess.run(

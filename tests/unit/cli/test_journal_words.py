@@ -1,4 +1,4 @@
-"""gateway.cli.journal: what it says, and that it leaves alone what is not a journal of the gateway's."""
+"""gateway.cli.journal: its output, and that it leaves alone what is not a journal of the gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_settings_that_name_ibm_mq_are_refused(
 
 
 def test_what_was_salvaged_is_not_lost_to_an_attempt_that_comes_to_nothing(tmp_path: Path) -> None:
-    """As when the damaged directory has been moved away already."""
+    """This happens if the damaged directory has been moved away already."""
     data, saved = str(tmp_path / "data"), tmp_path / "saved.jsonl"
     run = CliRunner()
     assert run.invoke(main, ["mqsc", "--data", data], input="DEFINE QLOCAL(A)").exit_code == 0
@@ -46,7 +46,7 @@ def test_what_was_salvaged_is_not_lost_to_an_attempt_that_comes_to_nothing(tmp_p
 
 
 def test_a_command_makes_a_store_as_large_as_the_settings_say(tmp_path: Path) -> None:
-    """`journal restore` after a damage, or `mqsc` before the first start: the gateway found it full."""
+    """After `journal restore`, or `mqsc` before the first start, the gateway found the store full."""
     settings, saved = tmp_path / "settings.yaml", tmp_path / "saved.jsonl"
     settings.write_text("queue_manager: {embedded: {path: data, max_bytes: 24MiB, segment_bytes: 1MiB}}\n")
     run, there = CliRunner(), ["-c", str(settings)]
@@ -92,7 +92,7 @@ def test_doctor_looks_whether_the_store_is_whole(tmp_path: Path) -> None:
 
 
 def store_of(run: CliRunner, settings: Path) -> tuple[str, str]:
-    """What doctor says of the store."""
+    """Returns what doctor says about the store."""
     found = json.loads(run.invoke(main, ["doctor", "--json", "-c", str(settings)]).output)
     return next((one["state"], one["text"]) for one in found if one["what"] == "store")
 

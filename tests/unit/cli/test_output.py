@@ -59,6 +59,6 @@ def test_text_and_bytes_come_in_order() -> None:
 
 
 def test_none_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has started the command may have closed it."""
+    """Whoever started the command may have closed standard output."""
     monkeypatch.setattr(sys, "stdout", None)
     assert whole(sys.stdout) is None

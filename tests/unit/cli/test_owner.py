@@ -1,4 +1,4 @@
-"""Root at work on the data of a service, which runs as a user of its own."""
+"""Root working on the data of a service that runs as a user of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def owners(directory: Path) -> set[int]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """What is the service's, with a data directory that it has not made yet."""
+    """The files of the service, with a data directory that it has not made yet."""
     made = tmp_path / "home"
     made.mkdir()
     os.chown(made, USER, USER)

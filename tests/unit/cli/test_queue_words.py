@@ -69,7 +69,7 @@ def test_requests_and_their_answers_are_put_by_hand(data: str) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 600, 100_000])
 def test_what_is_browsed_is_json_whatever_the_number(data: str, number: int) -> None:
-    """It is written as it is read: a queue may hold a million messages."""
+    """The list is written as it is read: a queue may hold a million messages."""
     for short in ([], ["--short"]):
         found = json.loads(mqgate("queue", "browse", "Q", "-n", str(number), "--json", *short, "--data", data))
         assert [one["length"] if short else one["body"]["length"] for one in found] == [200_000, 5][:number]
@@ -94,7 +94,7 @@ def test_a_message_is_taken_whole(data: str) -> None:
 
 
 def test_what_messages_hold_moves_no_cursor(data: str) -> None:
-    """C1 controls and marks of direction, and what comes after the part of a body by which text is told."""
+    """C1 controls and direction marks are escaped, also behind the part of a body that decides whether it is text."""
     put = ("queue", "put", "Q", "--data", data, "--property", "a=x\u009b2J\u202ey")
     mqgate(*put, "--file", "-", text="é\tb\nc" + "x" * 2000 + "\x1b[2J\rend")
     for words in (("--short",), ()):
@@ -110,7 +110,7 @@ def test_what_is_taken_is_json_for_programs(data: str) -> None:
 
 
 def holding(queue: dict[str, dict[str, object]]) -> Reach:
-    """A gateway with one queue, of messages by their tokens."""
+    """Returns a gateway with one queue, whose messages are given by their tokens."""
 
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, list[str]]) -> object:
         if method == "POST":
@@ -225,7 +225,7 @@ def test_a_closed_standard_input_is_no_empty_message(data: str) -> None:
 
 @pytest.fixture
 def stranger() -> Iterator[tuple[int, list[bytes]]]:
-    """A program that is no gateway, on a port that a gateway had: the port, and what it answers next."""
+    """A program that is not a gateway, on a port that a gateway had: yields the port, and what it answers next."""
     answers: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -40,7 +40,8 @@ def test_without_one_the_administration_port_is_what_is_missing(tmp_path: Path) 
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the environment of many machines says, of containers too. Nothing may go there: a token least of all."""
+    """The environment of many machines, and of containers, names a proxy. Nothing may go there, least of all a
+    token."""
     address = f"http://127.0.0.1:{free_port()}"
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, address)
@@ -84,7 +85,7 @@ def test_a_gateway_that_was_not_started_again_after_an_upgrade_is_told_of(
 
 
 def test_a_token_that_was_changed_and_not_read_yet_is_told_of(tmp_path: Path) -> None:
-    """The way to have it read is no command that needs the token."""
+    """The advice must not be a command that itself needs the token."""
     (tmp_path / "admin.token").write_text("new\n")
     with KeyServer() as server:
         server.paths["/api/v1/me"] = lambda request: request.give({"detail": "sign in"}, 401)

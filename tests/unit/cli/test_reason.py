@@ -1,4 +1,4 @@
-"""`--reason` of `mqgate dlq`: what its list shows may be given to it."""
+"""`--reason` of `mqgate dlq` accepts what its list shows."""
 
 from __future__ import annotations
 

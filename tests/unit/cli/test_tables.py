@@ -1,4 +1,5 @@
-"""gateway.cli.tables: names are never cut, pipes get plain columns, listings go on beyond one answer of the API."""
+"""gateway.cli.tables: names are never cut, pipes get plain columns, and listings continue beyond one answer of the
+API."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ LONG = "PLANT.LIMA.LINE.0001.TEMPERATURE.READINGS.ALL"
 
 
 def mqgate(*arguments: str, text: str | None = None) -> str:
-    """The output of a command that succeeds."""
+    """Returns the output of a command that succeeds."""
     result = CliRunner().invoke(main, arguments, input=text)
     assert result.exit_code == 0, result.output
     return result.output
@@ -110,7 +111,7 @@ def test_all_queues_are_listed_and_all_messages_browsed_and_taken(tmp_path: Path
 
 
 def put(data: str, queue: str, count: int) -> None:
-    """Messages in one unit of work."""
+    """Put messages in one unit of work."""
     from gateway.cli.reach import LocalClock
     from gateway.mq import mqmd
     from gateway.ports.batch import Puts, Unit
@@ -124,7 +125,7 @@ def put(data: str, queue: str, count: int) -> None:
 
 
 def test_a_list_says_of_queues_what_is_said_of_each(tmp_path: Path) -> None:
-    """It is made without most of their attributes."""
+    """The list is made without reading most of the attributes."""
     data = store(tmp_path, """DEFINE QLOCAL(X) USAGE(XMITQ) GET(DISABLED) DESCR('to X')
         DEFINE QALIAS(A) TARGET(X) PUT(DISABLED)
         DEFINE QREMOTE(R) RNAME(THERE) RQMNAME(X) DESCR(away)""")  # fmt: skip

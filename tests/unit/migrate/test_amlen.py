@@ -239,7 +239,7 @@ def test_a_rule_type_may_be_text() -> None:
 
 
 def test_the_queue_of_everything_takes_more_than_what_a_queue_takes() -> None:
-    """After 5,000 messages that nobody took every device waited."""
+    """With a default MAXDEPTH, every device would wait after 5,000 messages that nobody took."""
     given = {
         name: value
         for name, value in CONFIGURATION.items()

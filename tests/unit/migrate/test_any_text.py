@@ -1,4 +1,4 @@
-"""Whatever stands in a configuration: a plan or a finding, never a traceback."""
+"""Any text in a configuration gives a plan or a finding, never a traceback."""
 
 from __future__ import annotations
 

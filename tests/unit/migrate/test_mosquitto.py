@@ -1,4 +1,4 @@
-"""gateway.migrate.mosquitto: what stands in mosquitto.conf is there, or it is said that it is not."""
+"""gateway.migrate.mosquitto: what mosquitto.conf says is taken over, or a note says that it is not."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_what_stands_in_front_of_port_is_of_the_default_listener() -> None:
 
 
 def test_the_queue_of_everything_takes_more_than_what_a_queue_takes() -> None:
-    """After 100,000 messages that nobody took every device waited."""
+    """With a lower MAXDEPTH, every device would wait after 100,000 messages that nobody took."""
     assert _plan("listener 1883\n").objects == [
         "DEFINE QLOCAL(MQGATE.DEFAULT) DEFPSIST(YES) MAXDEPTH(999999999) MAXMSGL(104857600) NOREPLACE"
     ]

@@ -1,4 +1,4 @@
-"""MQGMO_CONVERT: bytes before and after, reasons, and there and back for every header."""
+"""MQGMO_CONVERT: bytes before and after, reason codes, and conversion there and back for every header."""
 
 import mq_builders
 import pytest
@@ -64,7 +64,7 @@ def test_substitution_is_counted():
 
 
 def _everything(encoding, ccsid, order, codec):
-    """Every header in one chain, in one encoding and character set."""
+    """Returns every header in one chain, in one encoding and character set."""
     said = {"Encoding": encoding, "CodedCharSetId": ccsid}
     described = {"encoding": encoding, "coded_char_set_id": ccsid}
     build = lambda name, form, tail=b"", **more: header.build(  # noqa: E731

@@ -1,4 +1,5 @@
-"""What is left of a message when headers go, come or are merged describes itself: byte order, character set, format."""
+"""What is left of a message when headers are removed, added or merged describes itself correctly: byte order, character
+set, format."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ STRING = b"MQSTR   "
 
 
 def message(*headers, last=STRING, payload=PAYLOAD, ccsid=1208, encoding=546):
-    """A descriptor announcing an MQRFH2, and the headers with the payload."""
+    """Returns a descriptor that announces an MQRFH2, and the headers with the payload."""
     return mqmd.with_described(mqmd.DEFAULT, encoding, ccsid, rfh2.FORMAT), b"".join(headers) + payload
 
 
@@ -25,7 +26,7 @@ def header(folder, follows=STRING, *, order="<", ccsid=1208, encoding=546):
 
 
 def in_ebcdic(raw):
-    """An MQRFH2 whose characters are those of CCSID 500."""
+    """Returns an MQRFH2 whose characters are those of CCSID 500."""
     return b"RFH ".decode().encode("cp500") + raw[4:20] + raw[20:28].decode().encode("cp500") + raw[28:]
 
 

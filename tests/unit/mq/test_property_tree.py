@@ -1,4 +1,4 @@
-"""gateway.mq.property_tree: the index says what a look at every child would say."""
+"""gateway.mq.property_tree: the index gives the same answers as a look at every child."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_it_gives_what_a_search_would(children: list[Element], puts: list[tuple[
 
 
 def lines_executed(call: Callable[[], object]) -> int:
-    """How many lines of Python it takes: a measure that no other load on the machine changes."""
+    """Returns how many lines of Python a call executes, which does not depend on other load on the machine."""
     count = 0
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Any:

@@ -32,7 +32,7 @@ def test_an_operator_is_told_what_to_do_about_every_code_that_is_an_error() -> N
 
 
 def test_who_is_not_let_in_looks_at_the_password_first() -> None:
-    """A wrong password was answered with what an authority that is missing is about."""
+    """For a wrong password the advice was about missing authorities."""
     told = explain(2035, "connecting to QM1")
     assert told.index("password") < told.index("authorities.sh")
 

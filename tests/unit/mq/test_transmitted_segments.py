@@ -1,4 +1,4 @@
-"""Segments behind transmission headers: by bytes written at the published offsets, walked, built and joined."""
+"""Segments behind transmission headers: read from bytes at the published offsets, walked, built and joined."""
 
 import struct
 
@@ -17,7 +17,7 @@ DATA = bytes(range(256))
 
 
 def golden(offset, flags, body, *, order="<", ccsid=1208, charset="ascii"):
-    """MQXQH, version-1 MQMD, MQMDE and a segment, at the offsets of the reference, by hand."""
+    """Returns MQXQH, version-1 MQMD, MQMDE and a segment, written by hand at the offsets of the reference."""
     encoding = 546 if order == "<" else 273
 
     def text(value, width):
@@ -80,7 +80,7 @@ def test_golden_bytes_joined(order, ccsid, charset):
 
 
 def test_what_a_queue_manager_puts_there():
-    """A message in segments, each made a message of a transmission queue: the descriptors of arrival are the same."""
+    """A message in segments, each made a message of a transmission queue, arrives with the same descriptors."""
     md = mqmd.build(format="MQSTR", coded_char_set_id=1208, msg_flags=1, persistence=1)
     parts = mq_segments.segments(md, DATA, 96, group_id=GROUP)
     sent = [

@@ -1,4 +1,4 @@
-"""The C library reads an answer whatever pieces it comes in, and takes nothing that was not asked for."""
+"""The C library reads an answer in whatever pieces it comes, and accepts nothing that was not asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_more(peer: socket.socket, answer: bytes) -> None:
 
 
 class Library:
-    """The calls of a program, with their reasons."""
+    """Returns the calls of a program, with their reason codes."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(mqi_clients.installation().library), mode=ctypes.RTLD_GLOBAL)
@@ -81,7 +81,7 @@ class Library:
 
 
 class Served:
-    """A queue manager behind a socket, whose answers are sent in a way of one's own."""
+    """A queue manager behind a socket whose answers are sent in the given way."""
 
     def __init__(self, path: Path, send: Send) -> None:
         self._manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), "DEFINE QLOCAL(Q)")

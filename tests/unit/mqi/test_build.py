@@ -1,4 +1,4 @@
-"""Building the MQI library: once for the same sources, in place, and with an error that helps."""
+"""Building the MQI library: once for the same sources, in place, and with a helpful error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a round trip of request and reply costs in calls into Python: a guard that does not depend on the machine."""
+"""The number of calls into Python for a round trip of request and reply: a guard that does not depend on the
+machine."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 @pytest.mark.parametrize(("committed", "most"), [(True, 300), (False, 225)])
 def test_calls_of_the_mqi(tmp_path: Path, committed: bool, most: int) -> None:
-    """Measured 210 to 235 with replies got under syncpoint (400 to 430 when each get went through all that a get may
-    ask for and each commit had an account of its own), and 160 to 185 where they are handed over."""
+    """Measured: 210 to 235 with replies got under syncpoint (400 to 430 when each get went through everything that a
+    get may ask for and each commit was accounted for separately), and 160 to 185 where they are handed over."""
     with ThreadScheduler() as scheduler:
         market = Market(tmp_path / "data", scheduler, 40, 10, committed=committed)
         market.run(100)

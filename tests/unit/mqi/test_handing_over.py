@@ -1,4 +1,4 @@
-"""A message that a get outside syncpoint waits for goes to it with the commit that puts it, and is never stored."""
+"""A message for which a get outside syncpoint waits goes to it with the commit that puts it, and is never stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rig(request, tmp_path):
 
 
 def refusing(rig, monkeypatch, puts_to=None):
-    """Have frames refused: all, or those with puts to a queue."""
+    """Have frames refused: all of them, or those with puts to a queue."""
     write = rig.manager.core.store.write
 
     def refuse(frame):
@@ -38,7 +38,7 @@ def slowly(rig):
 
 
 def work(rig, server, correl="c"):
-    """A unit of work that has to be written: a message is got, and one is put."""
+    """Make a unit of work that has to be written: a message is got, and one is put."""
     rig.round((server, b"put Q 4"))
     rig.round((server, b"get Q 2"))
     rig.round((server, b"put R 2 %s" % correl.encode()))
@@ -156,7 +156,7 @@ def test_what_comes_while_a_frame_is_on_its_way_is_for_others(rig):
 
 
 def test_a_call_that_nobody_gathers_hands_over_as_well(rig):
-    """On a slow disk it waits for its frame without the lock; here there is nothing to write."""
+    """On a slow disk the call waits for its frame without the lock; here there is nothing to write."""
     one, other = programs(rig, 2)
     rig.round((one, b"wait R 4 c"))
     rig.manager.serve_through(None)
@@ -233,7 +233,7 @@ words = st.sampled_from([
 
 
 class Account:
-    """What one program has put and got, and what of it may still be backed out."""
+    """What one program has put and got, and what of that may still be backed out."""
 
     def __init__(self, program):
         self.program = program
@@ -242,7 +242,7 @@ class Account:
         self.seen = 0
 
     def says(self, word, data):
-        """The chunk of a call, or nothing while the one before it waits."""
+        """Returns the chunk of a call, or nothing while the call before it waits."""
         if self.waits_with:
             return None
         verb, *rest = word.split()
@@ -251,7 +251,7 @@ class Account:
         return (self.program, b" ".join([word, data, b"persistence=%d" % (len(data) % 2)]) if verb == b"put" else word)
 
     def news(self):
-        """The messages it has got now, in an open unit of work or for good."""
+        """Returns the messages that it has got now, in an open unit of work or for good."""
         news = [one for one in self.program.outcomes[self.seen :] if isinstance(one, bytes)]
         self.seen = len(self.program.outcomes)
         under_syncpoint = self.waits_with == b"2"
@@ -263,7 +263,7 @@ class Account:
 @given(rounds=st.lists(st.dictionaries(st.integers(0, 5), words, min_size=1), max_size=14), slow=st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_no_message_is_lost_or_got_twice(rounds, slow) -> None:
-    """Whatever programs say at a time: what is put and committed is got once, or is on its queue."""
+    """Whatever programs send at the same time, what is put and committed is got once, or is on its queue."""
     rig = Rig(None)
     if slow:
         slowly(rig)

@@ -58,7 +58,7 @@ def test_what_programs_say_for_none_compiles(tmp_path: Path) -> None:
 
 
 def test_names_of_usual_programs_compile(tmp_path: Path) -> None:
-    """A trigger monitor that inquires and sets attributes, and looks at feedback and reasons."""
+    """The names used by a trigger monitor that inquires and sets attributes, and checks feedback and reason codes."""
     mqi_clients.installation()
     program = """#include <string.h>
     #include "cmqc.h"
@@ -81,7 +81,7 @@ def test_names_of_usual_programs_compile(tmp_path: Path) -> None:
 
 
 def test_groups_and_arrays_of_characters_compile(tmp_path: Path) -> None:
-    """GroupStatus and its like are characters; `_ARRAY` is what an array of them begins with."""
+    """GroupStatus and the like are characters; `_ARRAY` is the start of an array of them."""
     program = """#include <stdio.h>
     #include "cmqc.h"
     static MQCHAR8 format = {MQFMT_STRING_ARRAY};
@@ -101,7 +101,8 @@ def test_groups_and_arrays_of_characters_compile(tmp_path: Path) -> None:
 
 
 def test_names_of_administration_programs_compile(tmp_path: Path) -> None:
-    """What programs that inquire queues and channels by PCF, and that connect with a channel of their own, write."""
+    """The names used by programs that inquire queues and channels by PCF, and that connect with a channel of their
+    own."""
     program = """#include "cmqc.h"
     #include "cmqcfc.h"
     #include "cmqxc.h"
@@ -124,7 +125,7 @@ def test_names_of_administration_programs_compile(tmp_path: Path) -> None:
 
 
 def test_numbers_are_those_of_another_binding(tmp_path: Path) -> None:
-    """`ibmmq` names them as well."""
+    """`ibmmq` has the same names."""
     mqi_clients.load_bindings()
     from ibmmq import CMQC, CMQCFC, CMQXC
 
@@ -137,7 +138,7 @@ def test_numbers_are_those_of_another_binding(tmp_path: Path) -> None:
 
 
 def test_no_name_has_two_definitions() -> None:
-    """A program may include all of them: a name that is defined again otherwise is a warning."""
+    """A program may include all headers; a name that is defined again differently would be a warning."""
     found = {pair for text in headers().values() for pair in re.findall(r"^#define (MQ\w+) (.*)$", text, re.MULTILINE)}
     assert [name for name, times in Counter(name for name, _ in found).items() if times > 1] == []
 
@@ -165,7 +166,7 @@ def test_defaults_are_the_same_bytes_in_c_and_python(tmp_path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """In a text field NULs and blanks mean the same."""
+    """Returns a value for comparison: in a text field NULs and blanks mean the same."""
     return value.rstrip(b"\0 ") if isinstance(value, bytes) else value
 
 

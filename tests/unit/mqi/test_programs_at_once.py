@@ -1,4 +1,4 @@
-"""Programs at one socket, with calls at random: each is answered, whatever the others wait for, and nothing is lost."""
+"""Programs at one socket, with random calls: each is answered, whatever the others wait for, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PROGRAMS, CALLS, SEEDS = (16, 600, 5) if os.environ.get("MQGATE_LONG") else (10,
 
 @pytest.fixture(params=["slow disk", "fast disk"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by who commits."""
+    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by the thread that
+    commits."""
     with ThreadScheduler() as scheduler:
         queue_manager = EmbeddedQueueManager.open(tmp_path / "data", "QM1", scheduler, OBJECTS, store_options=SMALL)
         committer = queue_manager.core.committer

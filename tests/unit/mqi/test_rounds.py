@@ -1,4 +1,5 @@
-"""What lies in the sockets of many programs at a time is one commit; each is answered when that is made, or fails."""
+"""What is in the sockets of many programs at one time is one commit; each is answered when that is made, or has
+failed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def test_nobody_is_told_before_the_commit(rig, monkeypatch):
 
 
 def test_a_get_under_syncpoint_does_not_wait_for_the_commit_of_others(rig, monkeypatch):
-    """A server goes on with its reply while the round goes on: half as many frames where many wait for servers."""
+    """A server goes on with its reply while the round goes on: half as many frames if many programs wait for
+    servers."""
     one, server, waits = programs(rig, 3)
     rig.round((one, b"put Q"))
     rig.round((waits, b"wait R 2"))
@@ -96,7 +98,7 @@ def test_gets_that_wait_are_looked_at_once_for_all_that_has_come(rig, monkeypatc
 
 
 def test_a_round_tells_what_the_writers_thread_has_written_meanwhile(rig):
-    """While programs keep the lock busy, a thread that waits for it may wait long."""
+    """While programs keep the lock busy, a thread that waits for it may have to wait long."""
     one, other = programs(rig, 2)
     committer = rig.manager.core.committer
     committer.seconds = 1.0  # a slow disk
@@ -110,7 +112,8 @@ def test_a_round_tells_what_the_writers_thread_has_written_meanwhile(rig):
 
 
 def test_a_plan_that_is_taken_in_by_the_round_that_runs_does_not_stand_for_the_next():
-    """A thread finds no round running, and goes on when one runs: its wake-up is read with what programs have sent."""
+    """A thread finds no round running, and continues when one is running: its wake-up is read with what programs have
+    sent."""
     queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler())
     made, plans = [], []
 
@@ -269,7 +272,7 @@ def slow(rig):
 
 
 def _written(rig):
-    """The frame that is on its way, if there is one, is written and told of."""
+    """The frame in progress, if there is one, is written and reported."""
     committer = rig.manager.core.committer
     if committer._writing is not None:
         assert committer._writing.written.wait(60)

@@ -65,7 +65,7 @@ def test_the_process_of_a_program_is_shown(queue_manager: EmbeddedQueueManager, 
 
 
 def test_a_subscription_is_answered_as_the_library_asks_for_it(server: MqiServer) -> None:
-    """Earlier libraries send no identity, and take nothing behind the options."""
+    """Earlier libraries send no identity, and accept nothing behind the options."""
     create_managed, unlimited, as_published = 2 | 32, -1, -3
     program = Program(server.path).greeted()
     body = struct.pack("<5i", create_managed, unlimited, 1, as_published, 0) + bytes(24)
@@ -127,7 +127,7 @@ def test_disconnecting_commits(queue_manager: EmbeddedQueueManager, server: MqiS
 
 
 def test_the_answer_of_a_program_that_has_gone_reaches_no_other(server: MqiServer) -> None:
-    """What it had sent is still taken in, and a program that connects then has its descriptor."""
+    """What the program had sent is still taken in, and a program that connects then gets its descriptor."""
     gone = Program(server.path).greeted()
     kept = socket.socket(socket.AF_UNIX)
     [served] = server._programs

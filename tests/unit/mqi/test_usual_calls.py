@@ -1,5 +1,5 @@
-"""The calls that most programs make, read from a chunk in one step: in Python and in C, and as the frames' own reader
-finds them."""
+"""The calls that most programs make, read from a chunk in one step: Python and C agree with the reader of single
+frames."""
 
 from __future__ import annotations
 

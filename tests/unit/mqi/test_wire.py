@@ -1,4 +1,4 @@
-"""Frames of the MQI socket: cut from any chunks, read within their bounds, properties there and back."""
+"""Frames of the MQI socket: split from any chunks, read within their bounds, and properties packed and unpacked."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_answers_hold_what_a_reader_of_fields_finds() -> None:
 
 
 def taken(answer: bytes) -> list[tuple[int, int, int, bytes]]:
-    """The frames of an answer."""
+    """Returns the frames of an answer."""
     frames = Frames()
     frames.add(answer)
     return list(frames.take())

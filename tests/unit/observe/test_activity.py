@@ -1,4 +1,4 @@
-"""When a rule last matched, what last went wrong, and what latency is now: from counters alone."""
+"""When a rule last matched, what last went wrong, and the current latency, all from counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of clients: bounded, equal events in a row are one."""
+"""The history of clients is bounded, and equal events in a row are one."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WELL = Snapshot(
 
 
 def verdicts(**change: Any) -> str:
-    """Which probes answer 200, by their first letters."""
+    """Returns the first letters of the probes that answer 200."""
     now = replace(WELL, **change)
     return "".join(letter for letter, probe in (("s", startupz), ("l", livez), ("r", readyz)) if probe(now).ok)
 

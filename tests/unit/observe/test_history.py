@@ -8,7 +8,7 @@ from gateway.observe.history import DAY, IDLE_SAMPLES, KINDS, RECENT, STEP_SECON
 
 
 def sampled(history: History, times: int, rate: float, start: float = 0.0) -> float:
-    """Samples with a total that grows by `rate` a second; the time after the last."""
+    """Add samples with a total that grows by `rate` a second; returns the time after the last one."""
     now = start
     for _ in range(times):
         history.sample(now, {("gateway", ""): {"received": rate * now, "connections": now}})

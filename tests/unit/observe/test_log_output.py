@@ -1,4 +1,4 @@
-"""Lines go to a pipe, a file or a terminal without waiting for who reads them."""
+"""Lines go to a pipe, a file or a terminal without waiting for their reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = "x" * 1000 + "\n"
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, IO[str]]]:
-    """Of the smallest size. Both ends wait, as those that a gateway is given do."""
+    """A pipe of the smallest size. Both its ends block, like those that a gateway is given."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, ATOMIC)
     with os.fdopen(write, "w") as stream:
@@ -33,7 +33,7 @@ def pipe() -> Iterator[tuple[int, IO[str]]]:
 
 
 def everything(read: int, output: LogOutput) -> str:
-    """What a reader gets who goes on until nothing waits any more."""
+    """Returns what a reader gets that keeps reading until nothing waits any more."""
     found = b""
     while not output.go_on():
         found += os.read(read, 1 << 16)
@@ -66,7 +66,7 @@ def test_lines_of_two_processes_do_not_mix(pipe: tuple[int, IO[str]]) -> None:
 
 
 def test_a_reader_that_reads_slowly_is_not_waited_for_long(pipe: tuple[int, IO[str]]) -> None:
-    """Each piece is taken within the moment that it gets; there are hundreds."""
+    """Each piece is read within the moment allowed for it, but there are hundreds of pieces."""
     read, stream = pipe
     now = 0.0
 
@@ -103,7 +103,7 @@ def test_a_line_longer_than_a_pipe_comes_whole(pipe: tuple[int, IO[str]]) -> Non
 
 
 def test_a_terminal_that_stands_still_holds_up_nobody() -> None:
-    """What has room for one byte is not waited for until it has room for a line."""
+    """A terminal with room for one byte must not be waited for until it has room for a line."""
     reader, terminal = os.openpty()
     tty.setraw(terminal)
     with os.fdopen(terminal, "w") as stream:

@@ -1,4 +1,5 @@
-"""Logs: one line an event, fields in order, no secrets, no forged lines, repeats counted instead of written."""
+"""Logs: one line for each event, fields in order, no secrets, no forged lines, and repeats counted instead of
+written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics: complete from the first scrape, closed in its labels, and unharmed by one bad gauge."""
+"""/metrics: complete from the first scrape, with closed label sets, and not affected by one bad gauge."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_routes_beyond_the_limit_share_a_series() -> None:
 
 
 def test_many_rules_cost_no_more_series_than_are_shown() -> None:
-    """Every few seconds all of them are looked at for what has failed: one turn of the reactor."""
+    """Every few seconds all series are checked for failures, in one turn of the reactor."""
     counters = Counters(Names(routes=tuple(f"r{n}" for n in range(10_000))))
     reasons = len({reason for _, reason in counters.dlq_messages})
     assert len(counters.dlq_messages) == (MAX_ROUTES + 1) * reasons

@@ -1,4 +1,4 @@
-"""Counters that grow become lines: one a cause, with how many; nothing when nothing happened."""
+"""Counters that grow become lines: one for each cause, with a number; none if nothing has happened."""
 
 from __future__ import annotations
 

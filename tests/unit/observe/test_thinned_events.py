@@ -1,4 +1,4 @@
-"""Device events: one a second for each client and kind, the last one kept, in order, bounded."""
+"""Device events: one a second for each client and kind; the last one is kept, in order, within limits."""
 
 from __future__ import annotations
 
