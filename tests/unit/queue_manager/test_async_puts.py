@@ -61,7 +61,7 @@ def _connection(queue_manager: EmbeddedQueueManager, queue: str) -> tuple[MqiCon
 
 
 def _left(queue_manager: EmbeddedQueueManager, given_ids: set[bytes]) -> list[object]:
-    """Everything on every queue; identifiers the queue manager has made are only marked as such."""
+    """Returns everything on every queue; identifiers made by the queue manager are only marked as such."""
     reader, found = queue_manager.connect(), []
     for queue in LOCAL:
         handle = reader.open(ObjectDescriptor(queue), mq.MQOO_INPUT_SHARED).handle
@@ -79,7 +79,7 @@ def _left(queue_manager: EmbeddedQueueManager, given_ids: set[bytes]) -> list[ob
 
 
 def _outcome(rows: list[tuple[bytes, bytes]], queue: str, how: int, *, together: bool) -> object:
-    """What MQSTAT says, what MQCMIT says, and what is left a minute later."""
+    """Returns the answers of MQSTAT and MQCMIT, and what is left a minute later."""
     options = PutOptions(how | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
     clock = ManualScheduler()
     queue_manager = EmbeddedQueueManager.open(None, "QM1", clock, OBJECTS)

@@ -1,4 +1,4 @@
-"""Authority records: which profile covers a name, which counts, what MQOPEN needs."""
+"""Authority records: which profile covers a name, which record counts, and what MQOPEN needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_names_for_several_rights():
 
 
 def test_records_go_with_the_object_of_their_name(tmp_path):
-    """DELETE QLOCAL, AUTHREC: YES is the default. Else a queue that is defined later had the rights of this one."""
+    """DELETE QLOCAL with AUTHREC: YES is the default. Otherwise a queue defined later would have the records of this
+    one."""
     rig = MqiRig(
         tmp_path / "data",
         "DEFINE QLOCAL(APP.ONE)\nDEFINE QALIAS(APP.TWO) TARGET(APP.ONE)\nDEFINE TOPIC(APP.ONE) TOPICSTR(a)",
@@ -81,7 +82,7 @@ PUT, GET = 16, 1
 
 
 def outcome(connection, name, options=PUT):
-    """The reason MQOPEN ends with; 0 when it works."""
+    """Returns the reason code of MQOPEN; 0 if it works."""
     try:
         connection.open(ObjectDescriptor(name), options)
     except MQError as error:
@@ -178,7 +179,7 @@ def test_subscribing_needs_rights_on_the_topic_and_none_on_the_managed_queue(rig
 
 @pytest.fixture
 def made(rig):
-    """The handle with which eva has made a permanent dynamic queue."""
+    """Returns the handle with which eva has made a permanent dynamic queue."""
     rig.mqsc("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
     for user in ("eva", "bob"):
         rig.mqsc(f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{user}') AUTHADD(CONNECT)")
@@ -219,7 +220,7 @@ ALTERNATE_USER, ALTERNATE_SUBSCRIBER, SET_ALL_CONTEXT = 0x1000, 0x40000, 0x800
 
 @pytest.fixture
 def substitute(rig):
-    """A program of bob, who may do nothing but act for eva."""
+    """A program of bob, who may do nothing except act for eva."""
     rig.mqsc(
         "DEFINE TOPIC(NEWS) TOPICSTR('news')\n"
         "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT,ALTUSR)\n"
@@ -255,7 +256,7 @@ def test_a_program_subscribes_with_the_authority_of_another_user(rig, substitute
 
 
 def test_whoever_a_program_acts_for_its_own_rights_to_the_context_count(rig, substitute):
-    """As of a server that answers a user with the context of what it was asked."""
+    """A server does this when it answers a user with the context of the request."""
     answers = ObjectDescriptor("APP.ONE", alternate_user="eva")
     with refused(2035):
         substitute.open(answers, PUT | ALTERNATE_USER | SET_ALL_CONTEXT)

@@ -1,4 +1,4 @@
-"""Channel authentication records: which one counts, whom it lets in and as whom, and the commands about them."""
+"""Channel authentication records: which one counts, whom it lets in and as which user, and the commands on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(rig, text):
 
 
 def connected_as(rig, channel="APP.SVRCONN", user="ana", password=None):
-    """The user as whom a program runs; None: refused with 2035."""
+    """Returns the user that a program runs as; None: refused with 2035."""
     try:
         connection = rig.queue_manager.connect(user=user, password=password, channel=channel)
     except MQError as error:
@@ -40,7 +40,7 @@ def connected_as(rig, channel="APP.SVRCONN", user="ana", password=None):
 
 
 def test_a_new_queue_manager_lets_nobody_administer_unproved(rig):
-    """CHCKCLNT(OPTIONAL) all the same: only channels of programs do without a password."""
+    """CHCKCLNT(OPTIONAL) here too: only channels of programs do without a password."""
     for channel in ("SYSTEM.ADMIN.SVRCONN", "DEV.ADMIN.SVRCONN", "PLANT.ADMIN.SVRCONN"):
         assert connected_as(rig, channel) is None, channel
         assert connected_as(rig, channel, "boss") is None
@@ -59,8 +59,8 @@ def test_a_new_queue_manager_lets_nobody_administer_unproved(rig):
 
 
 def test_the_user_of_the_process_is_no_privileged_user_of_channels(rig):
-    """The socket and the journal are its own: programs that it runs come through channels without a password, but for
-    those of administrators."""
+    """The socket and the journal belong to the user of the process: programs that it runs come through channels without
+    a password, except through those for administrators."""
     own = getpass.getuser()
     assert connected_as(rig, "APP.SVRCONN", own) == own
     assert connected_as(rig, "DEV.ADMIN.SVRCONN", own) is None
@@ -92,7 +92,7 @@ SET CHLAUTH('APP.TWO') TYPE(SSLPEERMAP) SSLPEER('CN=x*') USERSRC(MAP) MCAUSER('c
     ("APP.TWO", "ana", "exact"),
 ])  # fmt: skip
 def test_the_most_specific_record_counts(rig, channel, user, expected):
-    """First the channel, then the certificate, then the user, then the address."""
+    """First the channel decides, then the certificate, then the user, then the address."""
     assert set(run(rig, RULES)) == {"AMQ8877I: IBM MQ channel authentication record set."}
     assert connected_as(rig, channel, user) == expected
 

@@ -1,4 +1,4 @@
-"""Clearing a queue: in steps, of what is there when it begins, in memory that does not grow with the queue."""
+"""Clearing a queue: in steps, only what is there when it begins, in memory that does not grow with the queue."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_what_comes_while_a_queue_is_cleared_stays(
 def test_a_long_queue_is_cleared_in_little_memory(
     by_command: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mqgate queue clear` and CLEAR QLOCAL of 16 million messages took more than the 1 GiB that the chart gives."""
+    """`mqgate queue clear` and CLEAR QLOCAL of 16 million messages took more memory than the 1 GiB that the chart
+    gives."""
     monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 1000)
     rig = MqiRig(tmp_path, "DEFINE QLOCAL(A) MAXDEPTH(999999999)")
     inspection = Inspection(rig.queue_manager)
@@ -78,7 +79,7 @@ COMMANDS = {
 
 
 def begun(rig: MqiRig, command: str, how: str) -> Callable[[], bool]:
-    """Begin a command that takes several turns; call what this returns for each, until it is False."""
+    """Begin a command that takes several turns; returns what has to be called for each turn, until it is False."""
     if how == "mqsc":
         report = MqscReport()
         steps = rig.queue_manager.mqsc_steps(command, report)
@@ -139,8 +140,8 @@ def test_a_program_that_comes_to_the_command_queue_meanwhile_is_served_next(monk
 def test_a_command_whose_end_the_disk_refuses_is_carried_out_again_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was back on its queue, and was begun again in the call that had told so, and again, until the stack was full:
-    that ended the thread which serves programs."""
+    """The command was back on its queue, and was begun again in the call that had reported this, and so on, until the
+    stack was full: that ended the thread which serves programs."""
     monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 3)
     monkeypatch.setattr(command_server, "TURN_SECONDS", 0)
     rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPLIES)")

@@ -1,4 +1,4 @@
-"""What MQPUT fills in is filled in for the columns of the batch port too; what a report carries of its message."""
+"""What MQPUT fills in is also filled in for the columns of the batch port; what a report contains of its message."""
 
 from __future__ import annotations
 

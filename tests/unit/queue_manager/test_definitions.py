@@ -32,7 +32,7 @@ def test_what_is_exported_makes_the_same_objects_elsewhere() -> None:
 
 
 def test_a_topic_object_without_a_topic_string_is_left_out_and_named() -> None:
-    """Earlier releases made them; the export of one could not be carried out any more."""
+    """Earlier releases made such objects; an export with one could not be carried out any more."""
     first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
     assert first.mqsc(OBJECTS).ok
     kept = first.core.catalogue.get("TOPIC", "T")
@@ -45,7 +45,8 @@ def test_a_topic_object_without_a_topic_string_is_left_out_and_named() -> None:
 
 
 def test_what_mqsc_cannot_say_is_left_out_and_named() -> None:
-    """Programs name subscriptions and say what they are for: a line end in it would begin a command of theirs."""
+    """Programs name and describe subscriptions: a line end in the name or the text would begin a command of their
+    own."""
     first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
     assert first.mqsc(OBJECTS).ok
     kept = first.core.catalogue.get("SUB", "every shift")

@@ -31,7 +31,7 @@ def test_large_messages_are_looked_at_a_few_at_a_time(where, tmp_path) -> None:
 
 
 def test_messages_that_take_long_to_read_are_looked_at_a_few_at_a_time(monkeypatch) -> None:
-    """As those of a queue that lie far from each other in the journal."""
+    """Messages that lie far from each other in the journal."""
     rig = MqiRig(None, "DEFINE QLOCAL(Q)")
     for number in range(100):
         rig.put("Q", b"", descriptor=md(expiry=1 if number % 2 else 9000))

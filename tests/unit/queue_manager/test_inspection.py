@@ -1,4 +1,4 @@
-"""gateway.queue_manager.inspection: what is said of a queue that is not there."""
+"""gateway.queue_manager.inspection: what is reported about a queue that does not exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_who_writes_a_name_in_small_letters_is_told_the_queue_that_is_meant(name
 
 
 def fetched(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """What is fetched of a store from now on; nothing is loaded whole."""
+    """Returns what is fetched from a store from now on; nothing is loaded completely."""
     found: list[Message] = []
     whole = store.fetch
 
@@ -93,7 +93,7 @@ def test_the_age_of_a_queue_with_many_keys_is_that_of_its_oldest_message(tmp_pat
 
 
 def test_what_messages_are_found_by_is_made_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who follows a message over the page searches every queue, and a deep one would keep everybody waiting."""
+    """A search for a message from the page looks at every queue, and a deep one would keep everybody waiting."""
     monkeypatch.setattr(finder, "PART", 3)
     rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)")
     for number in range(10):
@@ -107,7 +107,7 @@ def test_what_messages_are_found_by_is_made_in_steps(tmp_path: Path, monkeypatch
 
 
 def test_a_message_that_an_operator_gets_is_confirmed_as_delivered_and_one_he_clears_is_not(tmp_path: Path) -> None:
-    """`mqgate queue get` reads, and then removes: the sender who asked for a COD never heard of it."""
+    """`mqgate queue get` reads a message and then removes it: a sender who asked for a COD did not get one."""
     rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPORTS)")
     inspection = Inspection(rig.queue_manager)
     asks = md(report=mq.MQRO_COD | mq.MQRO_PASS_CORREL_ID, reply_to_q=b"REPORTS", correl_id=b"c" * 24)
@@ -133,7 +133,7 @@ def test_a_message_that_an_operator_gets_is_confirmed_as_delivered_and_one_he_cl
     ],
 )
 def test_who_looks_for_messages_under_another_name_is_told_where_they_are(name: str, said: str) -> None:
-    """It said that there is no such local queue, of a queue that `mqgate queue list` shows and `put` puts to."""
+    """It reported that there is no such local queue, although `mqgate queue list` shows it and `put` puts to it."""
     rig = MqiRig(None, "DEFINE QLOCAL(A)\nDEFINE QALIAS(AL) TARGET(A)\nDEFINE QREMOTE(FAR) RNAME(Q) RQMNAME(QM2)")
     with pytest.raises(MQError) as raised:
         Inspection(rig.queue_manager).browse(name)
@@ -153,7 +153,7 @@ def test_who_looks_for_messages_under_another_name_is_told_where_they_are(name: 
     ],
 )
 def test_nothing_is_got_from_a_queue_with_get_disabled(act: Callable[[Inspection, int], object]) -> None:
-    """As in IBM MQ, where browsing is getting (2016); what is cleared is not got."""
+    """As in IBM MQ, where browsing counts as getting (2016); clearing does not."""
     rig = MqiRig(None, "DEFINE QLOCAL(A)")
     rig.put("A", b"x")
     view = Inspection(rig.queue_manager)

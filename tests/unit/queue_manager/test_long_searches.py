@@ -42,7 +42,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class Program:
-    """One that gets with a selector."""
+    """A program that gets with a selector."""
 
     def __init__(self, rig: MqiRig, selection: str = WANTED, queue: str = "A") -> None:
         self.rig = rig
@@ -52,7 +52,7 @@ class Program:
         self.cancel: Cancel | None = None
 
     def get(self, options: int = NOW, deadline: float | None = 0.0, match: int = 0, **fields: int | bytes) -> Program:
-        """As the server of the MQI does; `deadline` 0: without a wait."""
+        """Wait as the server of the MQI does; `deadline` 0: without waiting."""
         asked, wanted = GetOptions(options, match=match), md(**fields)
         if deadline == 0.0:
             assert self.connection.get_briefly(self.handle, wanted, asked, 100) is None
@@ -74,7 +74,7 @@ def other_gets(rig: MqiRig, options: int = NOW) -> bytes:
 
 
 def finish(rig: MqiRig) -> int:
-    """How many turns are left."""
+    """Takes all turns that are left; returns how many there were."""
     turns = 0
     while rig.scheduler.turn():
         turns += 1
@@ -252,7 +252,7 @@ def frame(verb: Verb, body: bytes) -> bytes:
 
 
 def served(rig: MqiRig) -> tuple[ServerProtocol, list[bytes]]:
-    """A program at the server, with the queue open as 1, and what it is answered."""
+    """A program at the server, with the queue open as handle 1, and the answers that it gets."""
     answers: list[bytes] = []
     monotonic = rig.scheduler.monotonic
     protocol = ServerProtocol(rig.queue_manager, answers.append, lambda: None, monotonic=monotonic, user="ana")
@@ -285,7 +285,7 @@ def test_the_search_of_a_program_that_is_gone_ends(rig: MqiRig) -> None:
 
 
 def put_and_damaged(rig: MqiRig, path: Path) -> None:
-    """A message that cannot be read any more."""
+    """Make a message unreadable."""
     data = b"a message with a byte that turns"
     rig.put("A", data, descriptor=md(persistence=1))
     segment = next(one for one in path.rglob("*.segment") if data in one.read_bytes())

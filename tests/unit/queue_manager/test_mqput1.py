@@ -19,7 +19,7 @@ from gateway.ports.mqi import ObjectDescriptor, PutOptions
     [("GONE.Q", "DEFINE QLOCAL('GONE.Q') makes one"), ("TELEMETRY.{site}", "no queue can have this name")],
 )
 def test_how_a_queue_that_is_not_there_is_made(name: str, fix: str) -> None:
-    """The dead letter of a rule that gave no name has its template for a destination."""
+    """If a rule could not fill in its template, that is the destination of the dead letter."""
     rig = MqiRig(None, "")
     try:
         with pytest.raises(MQError, match=re.escape(f"no queue {name!r}: {fix}")):
@@ -30,7 +30,7 @@ def test_how_a_queue_that_is_not_there_is_made(name: str, fix: str) -> None:
 
 @pytest.mark.parametrize("kind", [mq.MQOT_NAMELIST, mq.MQOT_PROCESS, mq.MQOT_Q_MGR, 9999])
 def test_an_object_that_is_no_queue(kind: int) -> None:
-    """2043: the options of MQOPEN, about which 2045 is, are not the program's."""
+    """2043, not 2045: the latter is about the options of MQOPEN, which the program has not given."""
     rig = MqiRig(None, "DEFINE NAMELIST(N) NAMES(A)\nDEFINE PROCESS(N)")
     try:
         with refused(mq.MQRC_OBJECT_TYPE_ERROR):
@@ -40,7 +40,7 @@ def test_an_object_that_is_no_queue(kind: int) -> None:
 
 
 def test_a_model_queue() -> None:
-    """2057: a temporary queue was made, and went with the message when the call had been answered."""
+    """2057: otherwise a temporary queue would be made, and deleted with the message once the call is answered."""
     rig = MqiRig(None, "DEFINE QMODEL(M)\nDEFINE QLOCAL(A)")
     try:
         with refused(mq.MQRC_Q_TYPE_ERROR):

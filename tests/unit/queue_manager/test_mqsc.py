@@ -1,4 +1,4 @@
-"""MQSC commands carried out, in the words of runmqsc."""
+"""MQSC commands carried out, and answered in the words of runmqsc."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
 
 
 def test_what_is_replaced_by_what_it_is_already_is_not_written(tmp_path):
-    """A gateway starts where nothing can be written any more, also with objects that say REPLACE."""
+    """A gateway starts although nothing can be written any more, even with objects that say REPLACE."""
     text = "DEFINE QLOCAL(A) MAXDEPTH(5) REPLACE"
     opened = MqiRig(tmp_path, text).queue_manager
     pace = opened.core.store.ring.pace
@@ -246,7 +246,7 @@ def test_what_is_replaced_by_what_it_is_already_is_not_written(tmp_path):
 
 
 def test_names_in_a_file_of_objects_are_alike_only_for_objects_of_one_kind(tmp_path):
-    """At the next start, too, when both are there."""
+    """This also holds at the next start, when all of them exist."""
     text = "DEFINE QLOCAL(PLANT)\nDEFINE TOPIC('plant') TOPICSTR('plant')\nDEFINE TOPIC(plant) TOPICSTR('PLANT')"
     for _ in range(2):
         MqiRig(tmp_path, text).queue_manager.close()
@@ -261,7 +261,7 @@ def test_what_a_comment_or_a_description_defines_is_not_defined_twice(tmp_path):
 
 @pytest.mark.parametrize("digits", ["DESTCORL('zz')", "DESTCORL('abc')", "PUBACCT('zz')"])
 def test_what_are_no_hexadecimal_digits_is_refused(rig, digits):
-    """A queue manager that had taken them could not be started any more."""
+    """A queue manager that had accepted them could not be started any more."""
     assert run(rig, f"DEFINE SUB(S) TOPICSTR('a') DEST(A) {digits}")[1].syntax_errors == 1
     assert not run(rig, "DISPLAY SUB(S)")[1].ok
     run(rig, "DEFINE SUB(S) TOPICSTR('a') DEST(A) DESTCORL('ABcd')")
@@ -310,7 +310,7 @@ def test_what_the_queue_manager_cannot_do_without(rig):
 
 
 def test_uncommitted_messages_are_there_or_not(rig):
-    """YES or NO is shown; a comparison with a number looks at how many there are."""
+    """YES or NO is shown; a comparison with a number is made with how many there are."""
     run(rig, "DEFINE QLOCAL(Q)")
     assert "QUEUE(Q)" in " ".join(run(rig, "DIS QSTATUS(Q) WHERE(UNCOM NE YES)")[0])
     rig.put("Q", b"1", 2)
@@ -391,7 +391,7 @@ DEFINE SUB('S.1') TOPICSTR('dev/x') DEST('DEV.QUEUE.1') SELTYPE(NONE) WSCHEMA(TO
 
 
 def test_what_ibm_mq_writes_of_its_objects_is_taken(rig):
-    """The words of dmpmqcfg."""
+    """The words that dmpmqcfg writes."""
     report = rig.queue_manager.mqsc(EXPORTED)
     assert not report.problems
     assert "MAXDEPTH(7)" in " ".join(run(rig, "DISPLAY QLOCAL(DEV.QUEUE.1) MAXDEPTH")[0])
@@ -413,7 +413,7 @@ def test_what_ibm_mq_does_not_know_is_not_taken(rig, command):
     ],
 )
 def test_display_knows_the_words_that_define_takes(rig, command, shown):
-    """It showed nothing for the other name of an attribute, as if it had no value."""
+    """For the other name of an attribute nothing was shown, as if it had no value."""
     rig.mqsc("DEFINE QLOCAL(A)\nDEFINE QALIAS(AL) TARGQ(A)\nDEFINE QMODEL(M) DEFTYPE(PERMDYN)")
     assert shown in " ".join(run(rig, command)[0])
 
@@ -440,7 +440,7 @@ def test_who_asks_for_what_is_not_done_here_is_told(rig, command, said):
 
 
 def test_empty_parentheses_are_a_value(rig):
-    """They were passed over, and the answer was that the queue had been changed."""
+    """They were ignored, and the answer was that the queue had been changed."""
     lines, _ = run(
         rig,
         "DEFINE QLOCAL(Q) DESCR('old') BOQNAME(BO)\nALTER QLOCAL(Q) DESCR() BOQNAME( )\n"
@@ -575,7 +575,7 @@ def test_new_queues_that_cannot_be_saved_are_not_there(rig, monkeypatch):
 
 
 def test_what_is_on_its_way_is_told_before_queues_are_there_that_are_not_saved(rig, monkeypatch):
-    """Who is told may put to them at once: that would be durable before the queue is."""
+    """Whoever is told may put to the queues at once: that would be durable before the queue is."""
     core = rig.queue_manager.core
     settle, there = core.committer.settle, []
     monkeypatch.setattr(core.committer, "settle", lambda: there.append("Q0" in core.queues) or settle())

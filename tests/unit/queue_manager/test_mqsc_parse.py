@@ -1,4 +1,4 @@
-"""MQSC text into commands."""
+"""MQSC text parsed into commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DISPLAY of what runs: handles, connections, topics, subscriptions, authority."""
+"""DISPLAY of what is running: handles, connections, topics, subscriptions, authority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rig():
 
 
 def fields(lines):
-    """Keyword and value of everything shown."""
+    """Returns keyword and value of everything shown."""
     text = " ".join(line for line in lines if line.startswith("   ") and " : " not in line)
     pairs = (item.partition("(") for item in text.replace(")", ")\n").split("\n"))
     return {word.strip(): value.rstrip(")") for word, _, value in pairs if word.strip()}
@@ -239,7 +239,7 @@ def test_status_of_the_queue_is_still_that(rig):
 
 
 def test_programs_are_told_that_there_are_no_distribution_lists(rig):
-    """MQOPEN of the library answers 2154 to them."""
+    """MQOPEN in the library answers 2154 for them."""
     assert shown(rig, "DISPLAY QMGR DISTL")["DISTL"] == "NO"
     handle = rig.connection.open(ObjectDescriptor(object_type=mq.MQOT_Q_MGR), mq.MQOO_INQUIRE).handle
     assert rig.connection.inquire(handle, [mq.MQIA_DIST_LISTS]).integers == [0]

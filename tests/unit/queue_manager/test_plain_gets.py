@@ -1,4 +1,4 @@
-"""A get that needs nothing special looked at finds the message that MQGET finds in its own way, and gives the same."""
+"""A plain get finds the message that MQGET finds in its own way, and returns the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rig(request, tmp_path_factory):
 
 
 def outcome(call, *arguments):
-    """The message as it was got, or the reason why not."""
+    """Returns the message as it was got, or the reason code."""
     try:
         got = call(*arguments)
     except MQError as error:
@@ -88,7 +88,7 @@ def _raised(result):
 
 
 def test_what_is_got_in_an_open_unit_of_work_is_not_read_again(tmp_path, monkeypatch) -> None:
-    """A unit may have thousands of one CorrelId, and each get looks from the first of them on."""
+    """A unit may have thousands of messages with one CorrelId, and each get looks from the first of them on."""
     rig, read = MqiRig(tmp_path / "data", OBJECTS), list[int]()
     handle, correlation = rig.open("Q", OPEN), IDS[1]
     for _ in range(20):

@@ -112,7 +112,8 @@ def test_it_takes_no_more_room_than_it_may(monkeypatch: pytest.MonkeyPatch) -> N
 
 @given(st.lists(st.integers(0, 300), unique=True), st.sets(st.integers(0, 300)))
 def test_of_those_that_are_looked_for_it_is_asked_no_more_than_needed(numbers: list[int], refused: set[int]) -> None:
-    """It looks for the next one that is not refused: asked of each of a million it would look through all of them."""
+    """It looks for the next one that is not refused: if each of a million were asked, it would look through all of them
+    every time."""
     known, asked = RefusedMessages("a = 1"), list[int]()
     for number in sorted(refused):
         known.add(number)
@@ -129,7 +130,7 @@ def test_of_those_that_are_looked_for_it_is_asked_no_more_than_needed(numbers: l
 
 @pytest.fixture
 def placed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Messages whose sequence number is looked at."""
+    """Messages whose sequence number is compared."""
     looks: list[bytes] = []
     whole = Wanted.is_at
 

@@ -49,7 +49,7 @@ CHANGES = [
 
 @pytest.fixture
 def rigs() -> Iterator[tuple[MqiRig, MqiRig]]:
-    """The same queue manager twice: in the second each put is the first of its handle."""
+    """The same queue manager twice; in the second one each put is the first of its handle."""
     made = MqiRig(None, OBJECTS), MqiRig(None, OBJECTS)
     yield made
     for rig in made:

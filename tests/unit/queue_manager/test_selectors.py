@@ -117,7 +117,7 @@ OLD = {"put_date": "20231114", "put_time": "22132012", "msg_id": b"\xab" * 24, "
     ],
 )
 def test_names_of_jms(text, by_client, by_others):
-    """By the folders of a JMS client, and by the descriptor of a message that has none."""
+    """By the folders of a JMS client, and by the descriptor of a message without such folders."""
     said = mqmd.build(
         priority=5, backout_count=1, user_identifier="ana", correl_id=b"\xcd" * 24, group_id=b"\xef" * 24,
         msg_seq_number=9, msg_flags=8, persistence=0, **OLD,

@@ -18,7 +18,7 @@ QUEUES = "".join(f"DEFINE QLOCAL(Q{n})\n" for n in range(MOST))
 
 @pytest.mark.parametrize("has_headers", [True, False])
 def test_headers_of_a_publication_are_read_once(has_headers, monkeypatch):
-    """However many subscriptions there are; of those with user data, and with PSPROP(NONE), once more."""
+    """Once however many subscriptions there are, and once more for those with user data and with PSPROP(NONE)."""
     read, parse = [0], rfh2.parse
 
     def counted(*given, **named):

@@ -46,7 +46,7 @@ def test_the_first_message_triggers_once_while_nobody_takes_it(rig):
 
 
 def test_a_monitor_gets_the_data_in_its_character_set(rig):
-    """The descriptor says what the data is in: it said 0, the queue manager's, which may be another."""
+    """The descriptor says which character set the data is in; it said 0, the queue manager's, which may be another."""
     rig.mqsc("ALTER QMGR CCSID(819)\nALTER QLOCAL(APP) TRIGDATA('Größe')\nALTER PROCESS(ORDERS) USERDATA('ü')")
     monitor = rig.open("IQ", INPUT)
     rig.put("APP", b"1")
@@ -239,7 +239,7 @@ def test_a_rule_that_takes_from_an_initiation_queue_is_told_of_what_waits(rig):
 
 
 def test_what_arrives_while_a_trigger_message_is_stored_triggers_too(rig):
-    """On a slow disk a frame is on its way when the trigger message is put, which waits for it."""
+    """On a slow disk a frame is being written when the trigger message is put, which waits for it."""
     rig.mqsc("DEFINE QLOCAL(OTHER) TRIGGER TRIGTYPE(EVERY) PROCESS(ORDERS) INITQ(IQ)")
     monitor, done = rig.open("IQ", INPUT), []
     committer = rig.queue_manager.core.committer

@@ -1,4 +1,4 @@
-"""State that lies on IBM MQ moves into a new buffer, whatever breaks meanwhile."""
+"""State on IBM MQ moves into a new buffer, whatever breaks meanwhile."""
 
 from __future__ import annotations
 

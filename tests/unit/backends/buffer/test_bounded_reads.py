@@ -1,4 +1,4 @@
-"""Reads of IBM MQ behind a buffer: nobody waits long for one that hangs, and its answer is not lost."""
+"""Reads of IBM MQ behind a buffer: nobody waits long for a read that hangs, and its answer is not lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Rig:
         self.reads = BoundedReads(self.mq, self.scheduler, self.silent.append)
 
     def hangs(self, read: Callable[[], object]) -> None:
-        """From now on; and this read is not waited for. It is made once: one whose call has not begun is dropped."""
+        """Let reads hang from now on; this one is not waited for. It is made once: a read whose call has not begun is
+        dropped."""
         self.mq.open.clear()
         begun = False
         with pytest.MonkeyPatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Queues that are consumed through the buffer: what was taken from them leaves before more is."""
+"""Queues that are consumed through the buffer: what was taken from them is removed before more is taken."""
 
 from __future__ import annotations
 

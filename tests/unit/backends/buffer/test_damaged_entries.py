@@ -1,4 +1,4 @@
-"""Entries of the buffer that the disk damages while it runs: nothing overtakes them, and nothing is taken for put."""
+"""Entries of the buffer that the disk damages while it runs: nothing overtakes them, and nothing counts as put."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def swap(directory: Path, what: bytes, other: bytes) -> None:
-    """One byte of what is on the disk, there and back."""
+    """Change one byte on the disk, or change it back."""
     (path, at), *_ = [
         (path, at) for path in directory.glob("*.segment") if (at := path.read_bytes().find(what)) >= 0
     ]  # fmt: skip

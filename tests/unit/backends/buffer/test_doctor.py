@@ -1,4 +1,4 @@
-"""`mqgate doctor` on a buffer: room, what waits, who has it."""
+"""`mqgate doctor` on a buffer: free space, what waits, who has it open."""
 
 from __future__ import annotations
 

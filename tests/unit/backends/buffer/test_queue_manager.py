@@ -433,7 +433,7 @@ def test_a_dead_letter_is_counted_when_draining_as_it_is_without_a_buffer(rig: R
 @pytest.mark.parametrize("then", ["dead_letter", "hold"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_is_too_long_is_segmented_while_draining(rig: Rig, then: str, killed: bool) -> None:
-    """Where its rule says so, each message for itself; what fits stays whole."""
+    """Each message by itself is cut if its rule says so; what fits stays whole."""
 
     def know() -> None:
         rig.queue_manager.units.rule_of = lambda _puts: "rule"
@@ -525,7 +525,7 @@ def test_reading_while_mq_is_away(rig: Rig) -> None:
 
 
 def test_a_length_that_is_only_usual_is_not_kept(rig: Rig) -> None:
-    """Only the connection for reading is broken: the next one who asks hears what is so."""
+    """Only the connection for reading is broken: the next caller is told the truth."""
     rig.mq.guessed.add("APP.Q")
     rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(5000)")
     assert rig.queue_manager.max_length("APP.Q") == 5000

@@ -1,4 +1,4 @@
-"""Units of work as bytes: every unit comes back, in parts too, and what is no record is refused."""
+"""Units of work as bytes: every unit comes back, also in parts, and what is not a record is refused."""
 
 from __future__ import annotations
 

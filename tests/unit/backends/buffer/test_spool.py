@@ -1,5 +1,5 @@
-"""What waits in the buffer's store: heads that are alike take little there and are whole again, a page of them stays
-within memory, and a release that does not know them leaves them alone."""
+"""What waits in the buffer's store: similar heads take little space there and come back whole, a page of them stays
+within memory, and a release that does not know packed heads leaves them alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, direct=False, 
 
 
 def heads(count: int, length: int = 0) -> list[bytes]:
-    """Of devices with a topic of their own each."""
+    """Messages of devices that each have a topic of their own."""
     rest = b"<clientId>%d</clientId>" + bytes(200 + length)
     return [DESCRIPTOR + b"<Top>plant/device/%d/temperature</Top>" % n + rest % n for n in range(count)]
 
@@ -39,7 +39,7 @@ def put(spool: Spool, made: list[bytes], queue: str = "APP.Q") -> None:
 
 
 def read(spool: Spool) -> list[tuple[bytes, bytes]]:
-    """All that waits, by pages; it counts no more."""
+    """Returns everything that waits, page by page; afterwards nothing is counted."""
     found: list[tuple[bytes, bytes]] = []
     while spool.main.entries:
         page = spool.page(spool.main)
@@ -80,7 +80,7 @@ def test_so_does_one_that_comes_by_itself(tmp_path: Path) -> None:
 
 @compiled
 def test_a_page_stays_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed heads of 20 kB each: what is unpacked of a page is what counts."""
+    """Packed heads of 20 kB each: the size that counts for a page is the unpacked one."""
     store = EmbeddedQueueManager("BUFFER", MemoryStore("BUFFER"), ManualScheduler())
     store.start()
     spool = Spool(store)

@@ -1,4 +1,4 @@
-"""What is read ahead of a queue: each message once, in order, fresh, within bounds; who waits is told."""
+"""What is read ahead of a queue: each message once, in order, freshly marked, within bounds; whoever waits is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _numbers(page: list[Stored]) -> list[int]:
 
 
 class Told:
-    """Counts how often it was said that something is there."""
+    """Counts how often the arrival of something was reported."""
 
     def __init__(self, *, shares: bool = False) -> None:
         self.times = 0
@@ -58,7 +58,7 @@ def test_a_message_seen_again_is_handed_out_once_until_it_was_dealt_with() -> No
 
 
 def test_what_was_being_read_when_its_unit_of_work_ended_is_not_handed_out_again() -> None:
-    """A commit that takes longer than a mark lasts: the message is browsed, then taken for good, then added."""
+    """The commit takes longer than a mark lasts: the message is browsed, then taken for good, then added."""
     told = Told()
     told.ahead.add(_stored(1), 0)
     assert _numbers(told.ahead.take(b"", 9, 0)) == [1]
@@ -87,7 +87,7 @@ def _due(told: Told, now: float) -> list[int]:
 
 
 def _renew(told: Told, now: float, *gone: int) -> None:
-    """As the filling thread does, where other gateways have some of them."""
+    """Read as the filling thread does, where other gateways have some of the messages."""
     for one in told.ahead.due(now):
         if int(one.stored.token[:24]) in gone:
             told.ahead.drop(one.stored.token)
@@ -129,7 +129,7 @@ def test_what_the_cursor_meets_again_is_marked_by_that_and_keeps_its_place() -> 
 
 
 def test_the_first_segment_that_the_cursor_meets_again_marks_the_whole_message() -> None:
-    """Else it would be taken for another gateway's: its first segment is marked, and the whole is not there yet."""
+    """Otherwise it would count as another gateway's: its first segment is marked, and the whole is not there yet."""
     told = Told()
     told.ahead.lifetime = 10
     first, second = b"%024d" % 1, b"%024d" % 2
@@ -146,7 +146,7 @@ def test_the_first_segment_that_the_cursor_meets_again_marks_the_whole_message()
 
 
 def test_a_mark_is_as_old_as_the_call_and_lasts_as_long_as_if_it_was_made_when_that_was_answered() -> None:
-    """The gateway stood still in between: it may be this gateway's own for longer than it may count on."""
+    """The gateway stood still in between, so the message may be its own for longer than it may rely on."""
     told = Told()
     told.ahead.lifetime = 3.0
     told.ahead.add(_stored(1), 0)

@@ -1,4 +1,4 @@
-"""gateway.backends.ibm.bounded_calls: who is silent, and who has only not been listened to."""
+"""gateway.backends.ibm.bounded_calls: which queue manager is silent, and which was only not listened to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.backends.ibm.bounded_calls import ANSWER_SECONDS, BoundedCalls, Una
 
 
 class Rig:
-    """A question under way, by a clock of the test's own."""
+    """A question in progress, by a clock of the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scheduler = ManualScheduler()
@@ -62,7 +62,7 @@ def test_a_stop_gives_no_more_time_than_it_took(rig: Rig) -> None:
 
 
 def test_whoever_waits_for_an_answer_does_not_stand_still(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else nobody would be silent while the gateway waits for him again and again."""
+    """Otherwise a queue manager would never count as silent while the gateway waits for it again and again."""
 
     def waits(_self: object, seconds: float) -> None:
         rig.scheduler.time += seconds

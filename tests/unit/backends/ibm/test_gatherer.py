@@ -12,7 +12,7 @@ SEGMENT, LAST_SEGMENT, IN_GROUP, LAST_IN_GROUP = 2, 4, 8, 16
 
 
 class Session:
-    """Answers a get by GroupId and MsgSeqNumber with what is whole there."""
+    """Answers a get by GroupId and MsgSeqNumber with what is complete there."""
 
     handle = 1
 
@@ -30,7 +30,7 @@ class Session:
 
 
 class Connection:
-    """As far as the gatherer asks."""
+    """A connection, as far as the gatherer uses it."""
 
     def __init__(self) -> None:
         self.session = Session()

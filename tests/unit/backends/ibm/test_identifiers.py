@@ -1,4 +1,4 @@
-"""gateway.backends.ibm.identifiers, and how a reader goes on by them: several processes put to one queue."""
+"""gateway.backends.ibm.identifiers, and how a reader continues by them if several processes put to one queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_identifiers_of_a_process_are_in_order() -> None:
 
 
 def test_what_is_put_after_reading_follows_what_was_read() -> None:
-    """A gateway that has started earlier puts for a session that comes from one that has started later."""
+    """A gateway that started earlier puts for a session that comes from one that started later."""
     earlier, later = MessageIds(1.0, b"aaaa"), MessageIds(2.0, b"bbbb")
     first = later(4)
     assert not follows(earlier(4), first)

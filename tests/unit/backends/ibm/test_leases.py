@@ -1,4 +1,4 @@
-"""Who is found dead, and who is not."""
+"""Which gateways are found to have stopped, and which are not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_gateway_with_a_successor_has_no_lease() -> None:
 
 
 def test_after_an_outage_nobody_is_judged_by_it() -> None:
-    """All leases are old then; only from the time on that this gateway looks again does it count."""
+    """All leases are old then; only the time since this gateway has looked again counts."""
     roster = Roster(A, SECONDS)
     entries, beats = [Entry(B, b"b")], _leases(0, B)
     assert roster.expired(entries, beats, 0.0, 0.0) == []
@@ -100,7 +100,7 @@ def test_an_entry_in_somebodys_open_unit_of_work_still_counts() -> None:
 
 
 def test_a_lease_counts_from_when_it_was_seen() -> None:
-    """A look takes long where much lies on the queue, or where the queue manager is slow to commit."""
+    """A look takes long if much is on the queue, or if the queue manager commits slowly."""
     roster = Roster(A, SECONDS)
     entries, beats = [Entry(B, b"b")], _leases(0, B)
     for began in (0.0, 3.0, 6.0, 9.0, 11.9, 12.1):

@@ -1,4 +1,4 @@
-"""How long a message may be, by the definitions that a queue manager tells of."""
+"""How long a message may be, according to the definitions that a queue manager reports."""
 
 from __future__ import annotations
 

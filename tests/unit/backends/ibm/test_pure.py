@@ -72,7 +72,7 @@ def test_units_of_one_lane_share_a_worker_while_one_is_under_way() -> None:
 def test_order_holds_for_every_lane_and_every_outcome(
     wanted: list[set[str]], workers: int, data: st.DataObject
 ) -> None:
-    """Whatever order the workers finish in: units of a lane run on one worker, outcomes come in order."""
+    """In whatever order the workers finish, the units of a lane run on one worker, and outcomes come in order."""
     queue = Queue(workers)
     told: list[int] = []
     running: list[list[Submission]] = [[] for _ in range(workers)]

@@ -1,4 +1,4 @@
-"""Segments behind transmission headers: whose they are, for how long; the queue manager is a list of messages."""
+"""Segments behind transmission headers: whose they are, and for how long; the queue manager is a list of messages."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_parts_hold_everything_once_in_order(
 
 
 class _Backend:
-    """Answers when it is told to."""
+    """Answers a unit when told to."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[Unit, Done]] = []

@@ -1,4 +1,4 @@
-"""A worker that meets what it was not made for: somebody hears of it, for nobody would be answered any more."""
+"""A worker that meets a defect: somebody is told, because nobody would be answered any more."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Lost:
 
 
 class _Away:
-    """A queue manager that cannot be connected to any more."""
+    """A queue manager to which no connection can be made any more."""
 
     can_status = True
     extension = SimpleNamespace(__file__=None)
@@ -67,7 +67,7 @@ class _Away:
 
 
 def test_who_is_told_of_a_loss_finds_the_worker_without_a_connection() -> None:
-    """A target gives up what is under way when it hears of it: it would have waited for an answer else."""
+    """A target gives up what is in progress when it is told; otherwise it would have waited for an answer."""
     connected: list[bool] = []
     heard = threading.Event()
 
