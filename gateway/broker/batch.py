@@ -7,7 +7,7 @@ a `Destination`: its messages, and all that has to be remembered of them in case
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -437,10 +437,16 @@ class Batch:
             found |= {id(link): link for link in more}
         return list(found.values())
 
-    def move_to(self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = ()) -> None:
-        """Move destinations and publications into another batch, with the rows that are linked to them and the takes of
-        the staged messages they release. `end_moves` follows, after the last one: hundreds may move at once."""
+    def move_to(
+        self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = (),
+        single: Mapping[Destination, set[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """Move destinations, publications and single rows into another batch, with the rows that are linked to
+        destinations and the takes of the staged messages they release. `end_moves` follows, after the last one:
+        hundreds may move at once."""
         going = self.with_linked(destinations, links)
+        for destination, rows in (single or {}).items():
+            going.setdefault(destination, set()).update(rows)
         links = list({id(link): link for link in (*self.links.at(destinations), *links)}.values())
         places: dict[Row, Row] = {}
         for destination, rows in going.items():
@@ -468,13 +474,6 @@ class Batch:
         for destination, rows in moved.items():
             if self.destinations.get(destination.address) is destination:
                 self.without(destination, rows)
-
-    def move_rows(self, into: Batch, destination: Destination, first: int) -> None:
-        """Move the rows of a destination from `first` on, none of which is linked to others."""
-        rows = range(first, destination.rows)
-        self._copy_rows(into, destination, list(rows))
-        into.destinations[destination.address].contribute_like(destination)
-        self.without(destination, rows)
 
     def _move_whole(self, into: Batch, destination: Destination) -> None:
         into.destinations[destination.address] = self.destinations.pop(destination.address)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
+_ROOM_FOR_LESS = frozenset({mq.MQRC_Q_FULL, mq.MQRC_Q_SPACE_NOT_AVAILABLE, mq.MQRC_SYNCPOINT_LIMIT_REACHED})
+"""A smaller unit of work may be taken."""
 
 LOOKED_AT = 65_536
 """Bytes behind a head that are read to name a message in the log."""
@@ -187,7 +189,7 @@ class Failures:
             if judged and not self._settled(batch, destination, failure, parked.tries):
                 context.resubmit(batch)
                 return
-            if judged and failure.reason == mq.MQRC_Q_FULL and self.parking.halve(parked, destination):
+            if judged and failure.reason in _ROOM_FOR_LESS and self.parking.halve(parked, destination):
                 context.resubmit(batch)
                 return
         doublings = 0 if parked.away else min(parked.tries, 16)  # a target that is away is asked nothing

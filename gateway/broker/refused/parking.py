@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.bridge.segments import is_further
 from gateway.broker import books
 from gateway.broker.answers import pubcomp
 from gateway.broker.batch import Batch, Row
@@ -24,6 +23,7 @@ from gateway.broker.context import Context
 from gateway.broker.links import LinkedRows
 from gateway.broker.refused import restaging
 from gateway.broker.refused.parked import Parked
+from gateway.broker.refused.parts import cut
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 from gateway.session.connection import CLOSED, VOID, Connection
@@ -304,17 +304,14 @@ class Parking:
 
     def halve(self, parked: Parked, destination: Destination) -> bool:
         """Its queue has no room for all of it, which would never fit in one unit of work where more waits than
-        MAXDEPTH: leave the first half for the next attempt, and let the rest follow. False: it is one message, or some
-        belong to publications with several destinations. Acknowledgements wait for all parts: who has published which
-        row is not noted."""
-        batch, cut = parked.batch, destination.rows // 2
-        while cut and destination.segmented and is_further(destination.puts.heads[cut]):
-            cut -= 1
-        if not cut or batch.links.all() or len(batch.destinations) > 1:
+        MAXDEPTH: leave the first half for the next attempt, and let the rest follow. False: it is one publication.
+        Acknowledgements wait for all parts."""
+        batch = parked.batch
+        behind = cut(batch, destination)
+        if behind is None:
             return False
-        rest = Parked(parked.address, parked.policy, parked.since)
+        rest = Parked(parked.address, parked.policy, parked.since, behind)
         rest.part, rest.tries, rest.why, rest.successor = True, parked.tries, parked.why, parked.successor
-        batch.move_rows(rest.batch, destination, cut)
         rest.count, rest.unanswered = rest.batch.rows, min(parked.unanswered, rest.batch.rows)
         parked.count -= rest.count
         parked.unanswered -= rest.unanswered

@@ -245,9 +245,9 @@ def test_what_follows_while_an_attempt_runs_is_not_lost(bench: Harness, qos: int
     bench.queues.automatic = False
     bench.clock.advance(1.0)  # the attempt is under way
     device.publish("both/a", b"4", qos, 4)
-    bench.queues.commit()
+    while bench.queues.commit():
+        pass
     if qos == 2:
-        bench.queues.commit()
         release(device, 4)
     bench.queues.automatic = True
     while bench.queues.commit():
