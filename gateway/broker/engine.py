@@ -370,8 +370,12 @@ class Engine:
         self._submitting = True
         try:
             while not context.committing and (context.attempts or context.batch):
-                batch = context.attempts.pop(0) if context.attempts else self._next_batch()
-                unit = batch.unit()
+                try:
+                    batch = context.attempts.pop(0) if context.attempts else self._next_batch()
+                    unit = batch.unit()
+                except Exception as error:  # it is in nobody's hands
+                    context.on_fatal(error)
+                    raise
                 if unit is None:
                     if batch.parked is not None:
                         self._step(batch, self.parking.over, batch.parked)
@@ -389,11 +393,7 @@ class Engine:
     def _hand_over(self, unit: Unit) -> None:
         """Have a unit committed. If this raises, nobody can tell whether the unit is committed and nothing could be
         committed any more, so the process ends, whoever called."""
-        try:
-            self.context.submit(unit, self.done)
-        except Exception as error:
-            self.context.on_fatal(error)
-            raise
+        self.context.or_end(self.context.submit, unit, self.done)
 
     def _next_batch(self) -> Batch:
         """The open batch; another one is open from now on."""
@@ -435,7 +435,7 @@ class Engine:
         batch = context.running
         context.now = context.clock.now()
         if outcome.failures and batch.mixed:
-            batch.part()  # which of the queues it is is said then
+            context.or_end(batch.part)  # which of the queues it is is said then
             self.resubmit(batch)
             return
         if outcome.failures:
@@ -522,7 +522,7 @@ class Engine:
     def resubmit(self, batch: Batch) -> None:
         """Submit the batch that failed once more, changed so that it can be committed; what came after it has
         waited."""
-        unit = batch.unit()
+        unit = self.context.or_end(batch.unit)
         if unit is not None:
             self._hand_over(unit)
         else:

@@ -72,12 +72,12 @@ class Failures:
         context = self.context
         wait = 0.0
         if any(puts.placed for puts in unit.puts):
-            self.place(batch)
+            context.or_end(self.place, batch)
         if batch.parked is not None:
             self.parked_failed(batch, batch.parked, unit, outcome)
             return
         if batch.moves:
-            self.staged_runs.write_all_out(batch)
+            context.or_end(self.staged_runs.write_all_out, batch)
             context.resubmit(batch)
             return
         waiting: list[Destination] = []
@@ -91,7 +91,7 @@ class Failures:
                     waiting += batch.destinations.values()
                 continue
             wait = max(wait, self.destination_failed(batch, unit.puts[failure.puts], failure, waiting))
-        self.parking.park(batch, list(dict.fromkeys(waiting)))
+        context.or_end(self.parking.park, batch, list(dict.fromkeys(waiting)))
         context.counters.mq_backouts[context.queue_manager.name, "_none"] += 1
         if wait:
             context.scheduler.later(wait, lambda: context.resubmit(batch))
@@ -189,13 +189,14 @@ class Failures:
             if judged and not self._settled(batch, destination, failure, parked.tries):
                 context.resubmit(batch)
                 return
-            if judged and failure.reason in _ROOM_FOR_LESS and self.parking.halve(parked, destination):
+            for_less = judged and failure.reason in _ROOM_FOR_LESS
+            if for_less and context.or_end(self.parking.halve, parked, destination):
                 context.resubmit(batch)
                 return
         doublings = 0 if parked.away else min(parked.tries, 16)  # a target that is away is asked nothing
         wait = min(policy.retry_first * 2**doublings, policy.retry_longest)
         context.counters.mq_backouts[context.queue_manager.name, policy.rule] += 1
-        self.parking.refused(parked, wait)
+        context.or_end(self.parking.refused, parked, wait)
         context.abandon()
 
     def give_up(self, batch: Batch, destination: Destination, policies: Collection[Policy], failure: Failure) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from broker_harness import Harness
 
+from gateway.broker.batch import Batch
+from gateway.broker.refused.parking import Parking
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 
@@ -403,3 +405,63 @@ def test_a_defect_in_the_hand_over_of_a_unit_is_fatal_whoever_calls(bench, monke
     bench.advance(1)
     assert [type(error) for error in fatal] == [KeyError]
     assert 4 not in kinds(device)
+
+
+class Ended(BaseException):
+    """The process has ended."""
+
+
+HELD = "on_failure: {retry: {from: 1s, to: 1s}, then: hold}"
+EACH = f"version: 1\nto_mq:\n  - {{name: each, topic: 'each/{{id}}', queue: 'Q.{{id}}', {HELD}}}\n"
+MOVES = {
+    "lining up": (Parking, "join"),
+    "parking": (Parking, "park"),
+    "cutting": (Parking, "halve"),
+    "waiting again": (Parking, "refused"),
+    "making a unit": (Batch, "unit"),
+}
+
+
+@pytest.mark.parametrize("what", MOVES)
+def test_a_defect_between_batches_ends_the_process_and_loses_nothing(monkeypatch, what):
+    """Nobody can tell then which batch has which message. What is sent again is stored and put."""
+    bench = Harness(EACH)
+    bench.engine.context.set_aside.on_defect = lambda _defect: None
+    device = bench.device(4, "d").connect(clean=False)
+    bench.queues.refusing["Q.A"] = 2053
+    if what != "parking":
+        device.publish("each/A", b"0", 1, 9)
+    device.take()
+    owner, name = MOVES[what]
+    does = getattr(owner, name)
+
+    def fails(*arguments):
+        does(*arguments)
+        raise KeyError("a defect")
+
+    def fatal(error):
+        raise Ended from error
+
+    bench.engine.context.on_fatal = fatal
+    sent = writer.encode_publish(4, b"each/A", b"2", 1, packet_id=2)
+    sent += writer.encode_publish(4, b"each/B", b"3", 1, packet_id=3)
+    sent += writer.encode_publish(4, b"each/B", b"1", 2, packet_id=1)
+
+    def goes_on():
+        device.send(sent)
+        bench.advance(3)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, fails)
+        with pytest.raises(Ended):
+            goes_on()
+    assert 4 not in kinds(device)
+    bench.queues.refusing.clear()
+    bench.kill()
+    device = bench.device(4, "d").connect(clean=False)
+    device.send(sent)
+    device.ack(p.PUBREL, 1)
+    assert kinds(device) == [p.CONNACK, p.PUBACK, p.PUBACK, p.PUBREC, p.PUBCOMP]
+    found = [row[3][-1:] for queue in ("Q.A", "Q.B") for row in bench.queues.rows[queue].values()]
+    assert (set(found), found.count(b"1")) == ({b"1", b"2", b"3"}, 1)
+    assert bench.queues.depth("MQGATE.STAGED") == 0
