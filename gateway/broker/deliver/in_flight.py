@@ -446,17 +446,19 @@ class InFlight:
     def puback(self, connection: Connection, packet: Any) -> None:
         """A PUBACK ends a delivery at QoS 1, also with a failure [MQTT-4.4.0-2] [MQTT-4.8.2-6]. An id that is not in
         flight is ignored: it may answer what an earlier connection was sent."""
+        item = connection.session.outflow.acknowledged(packet[1])
+        self._end(connection, "PUBACK", packet[1], item, packet[2])
+
+    def _end(self, connection: Connection, kind: str, packet_id: int, item: Item | None, reason: int) -> None:
+        """A delivery has ended, unless an acknowledgement answers none."""
         session = connection.session
-        item = session.outflow.acknowledged(packet[1])
-        if item is None:
-            if packet[1] in session.outflow.inflight:
-                self._unexpected(connection, "PUBACK", packet[1])
-            return
-        session.delivered += 1
-        self.settle(session, item)
-        if item.publication.report:
-            self._report(item, packet[2])
-        self.context.refill[session] = None
+        if item is not None:
+            session.delivered += 1
+            self.settle(session, item)
+            self._report(item, reason)
+            self.context.refill[session] = None
+        elif packet_id in session.outflow.inflight:
+            self._unexpected(connection, kind, packet_id)
 
     def _report(self, item: Item, reason: int) -> None:
         """The device has answered a message that an application wants to hear about."""
@@ -511,15 +513,7 @@ class InFlight:
 
     def pubcomp(self, connection: Connection, packet: Any) -> None:
         """A PUBCOMP ends a delivery at QoS 2."""
-        session = connection.session
-        item = session.outflow.completed(packet[1])
-        if item is not None:
-            session.delivered += 1
-            self.settle(session, item)
-            self._report(item, 0)
-            self.context.refill[session] = None
-        elif packet[1] in session.outflow.inflight:
-            self._unexpected(connection, "PUBCOMP", packet[1])
+        self._end(connection, "PUBCOMP", packet[1], connection.session.outflow.completed(packet[1]), 0)
 
     def _unexpected(self, connection: Connection, kind: str, packet_id: int) -> None:
         """What is in flight is answered by the acknowledgement of another quality of service, or of another step."""

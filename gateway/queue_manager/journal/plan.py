@@ -66,6 +66,14 @@ class Plan:
             links.state, used, longest, lengths, self.replaced,
         ))  # fmt: skip
 
+    def volatile_changes(self, batch: int) -> Changes | None:
+        """The same of messages that are kept in memory; None: there are none."""
+        if not (self.volatile_groups or self.volatile_takes or self.volatile_moves):
+            return None
+        return Changes(
+            batch, self.first_volatile, self.volatile_groups, None, self.volatile_takes, self.volatile_moves
+        )  # fmt: skip
+
 
 def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int, time: int) -> Plan:
     """Look up what leaves and number what comes. Fills the tokens of the unit's puts and moves."""

@@ -243,15 +243,8 @@ class Store:
         links = plan.links
         if plan.rows or links.takes or links.moves or links.backouts or links.state:
             self._place(prepared, plan, time, NO_FLAGS, _keep(unit) if plan.rows else Keep.FOR_TAKES)
-        if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
-            prepared.volatile = Changes(
-                self._next_batch,
-                plan.first_volatile,
-                plan.volatile_groups,
-                None,
-                plan.volatile_takes,
-                plan.volatile_moves,
-            )
+        prepared.volatile = plan.volatile_changes(self._next_batch)
+        if prepared.volatile is not None:
             prepared.volatile_rows = plan.volatile_rows
             self._next_batch += 1
         self._next_number = plan.next_number
