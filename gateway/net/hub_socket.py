@@ -20,7 +20,7 @@ from gateway.net.rates import Buckets
 from gateway.net.stops import Stop
 from gateway.net.wrapping import Wrapping
 from gateway.ports.link import peer_of
-from gateway.session.connection import ONLINE, Connection
+from gateway.session.connection import Connection
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
@@ -202,11 +202,12 @@ class HubSocket:
             self._shut()
 
     def _is_told_why(self) -> bool:
-        """Whether the peer is sent DISCONNECT."""
+        """Whether the peer is sent DISCONNECT: not where it has said so itself. Its connection may have ended before,
+        where what is wrong came behind a CONNECT that was not committed."""
         connection = self.connection
-        if connection is None or connection.state != ONLINE or connection.version != V5:
+        if connection is None or not connection.connack_sent or connection.version != V5:
             return False
-        return connection.close_reason != "normal"  # else it has said DISCONNECT itself
+        return connection.close_reason != "normal"
 
     def abort(self) -> None:
         """Close at once."""

@@ -15,6 +15,7 @@ from broker_harness import Harness
 
 from gateway.broker.put_off import STRANGERS_SECONDS, TURN_SECONDS
 from gateway.mqtt import client, writer
+from gateway.mqtt.client import server_reader
 from gateway.net import hub
 from gateway.net.hub import CHUNK, LEAST_CHUNK, SEVERAL, Hub
 from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
@@ -368,20 +369,27 @@ def test_what_a_round_has_read_goes_with_the_batch_that_waited_for_the_commit_wh
 
 
 class Fifth:
-    """A client of 5.0."""
+    """A client of 5.0; it may send more behind its CONNECT at once."""
 
-    def __init__(self, rig: Rig, name: str) -> None:
+    def __init__(self, rig: Rig, name: str, behind: bytes = b"", packets: int = 1) -> None:
         self.rig = rig
         self.ours, self.theirs = socket.socketpair()
         link = HubSocket(rig.hub, self.ours, "10.0.0.9:1", "plain")
         link.connection = rig.harness.engine.connected(link)
         rig.hub.add(link)
-        self.say(client.encode_connect(client.connect(5, name)))
-        assert self.theirs.recv(1000)[0] == 0x20
+        self.say(client.encode_connect(client.connect(5, name)) + behind)
+        self.heard = self._hear(packets)
+        assert self.heard[0] == 0x20
 
     def say(self, data: bytes) -> None:
         self.theirs.sendall(data)
         self.rig.hub.wait(5)
+
+    def _hear(self, packets: int) -> list[int]:
+        """The kinds of so many packets."""
+        heard = server_reader(5).feed(self.theirs.recv(1000))
+        assert len(heard) == packets
+        return [packet[0] for packet in heard]
 
 
 def test_a_client_that_still_sends_when_it_is_refused_reads_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,6 +411,18 @@ def test_a_client_that_still_sends_when_it_is_refused_reads_why(rig: Rig, monkey
     assert left.ours.fileno() == -1
     for one in refused, left:
         one.theirs.close()
+
+
+def test_so_does_one_that_is_refused_for_what_it_sent_behind_connect(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(rig.hub, "later", lambda seconds, call: timers.append((seconds, call)))
+    refused = Fifth(rig, "a", b"\x82\x00", packets=2)
+    assert refused.heard == [0x20, 0xE0]
+    refused.theirs.sendall(b"\xc0\x00")
+    ((_, call),) = timers
+    call()
+    assert refused.ours.fileno() == -1
+    refused.theirs.close()
 
 
 def test_only_some_sockets_are_kept_for_clients_that_still_send(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
