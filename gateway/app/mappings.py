@@ -42,7 +42,7 @@ def look_for_mappings(settings: Settings) -> tuple[list[str], list[Finding]]:
 def _matching(pattern: Path) -> list[str]:
     try:
         return sorted(map(str, pattern.parent.glob(pattern.name)))
-    except ValueError:  # `**` within a name, or no name
+    except (OSError, ValueError):  # a name that is too long; `**` within a name, or no name
         return []
 
 

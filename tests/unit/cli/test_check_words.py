@@ -130,6 +130,14 @@ def test_a_pattern_of_mapping_files_that_is_none_finds_none(tmp_path: Path) -> N
     ]
 
 
+def test_a_mapping_file_whose_name_is_too_long_is_not_there(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"mappings: [{'x' * 300}.yaml, '{'y' * 300}/*.yaml']\n")
+    done = CliRunner().invoke(check, [str(settings)])
+    assert done.exit_code == 1
+    assert done.output.count("there is no mapping file") == 2
+
+
 def test_files_of_parts_that_do_not_go_together_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "objects.mqsc").write_text("DEFIN QLOCAL(A)\n")
     settings = tmp_path / "settings.yaml"
