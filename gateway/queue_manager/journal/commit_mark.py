@@ -40,7 +40,10 @@ def drop_mark(descriptor: int) -> None:
 
 def is_removed(descriptor: int) -> bool:
     """Whether somebody has removed the file: readers do not find what is held."""
-    return descriptor >= 0 and not os.fstat(descriptor).st_nlink
+    try:
+        return descriptor >= 0 and not os.fstat(descriptor).st_nlink
+    except OSError:  # over NFS another machine has
+        return True
 
 
 def committed(directory: Path) -> int | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from unittest import mock
+
+import pytest
 
 from gateway.queue_manager.journal import Store, StoreOptions
-from gateway.queue_manager.journal.commit_mark import MARK_NAME, committed, drop_mark, set_mark
+from gateway.queue_manager.journal.commit_mark import MARK_NAME, committed, drop_mark, is_removed, set_mark
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 OPTIONS = StoreOptions(segment_bytes=256 * 1024)
@@ -73,6 +78,19 @@ def test_asking_neither_keeps_an_owner_out_nor_lets_go_of_its_lock(tmp_path: Pat
     again = set_mark(tmp_path, 9)
     assert committed(tmp_path) == 8
     drop_mark(again)
+
+
+def test_one_of_which_nothing_can_be_asked_any_more_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NFS a file that another machine removes is stale for who has it open."""
+    tmp_path.mkdir()
+    held = set_mark(tmp_path, 1)
+    assert not is_removed(held)
+    stale = OSError(errno.ESTALE, "Stale file handle")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", mock.Mock(side_effect=stale))
+        assert is_removed(held)
+        assert not is_removed(-1)
+    drop_mark(held)
 
 
 def test_one_that_was_removed_is_made_again(tmp_path: Path) -> None:
