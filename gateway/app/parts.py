@@ -237,7 +237,7 @@ class Parts:
         return (self.queue_status.depth(name) or 0 for name in self._queues_to_count())
 
     def set_aside(self) -> str:
-        """How many messages are set aside, and in words what met a defect last; empty if there are none."""
+        """How many messages are set aside, and in words what met a defect last; empty if there is neither."""
         depth, last = self.queue_status.depth(SET_ASIDE), self.engine.context.set_aside.last
         if not depth and not last:
             return ""

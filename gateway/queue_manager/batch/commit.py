@@ -206,9 +206,9 @@ class Committer:
                 self._scheduler.soon(self._go_on)
 
     def collect(self) -> None:
-        """Apply and tell what the writer's thread has written. Whoever holds the lock does it anyway, as a thread that
-        waits for the lock may wait long. `share` or `catch_up` hands over the next frame, with the calls made until
-        then."""
+        """Apply and tell what the writer's thread has written. Whoever happens to hold the lock does it, as a thread
+        that waits for the lock may wait long while programs keep it busy. `share` or `catch_up` hands over the next
+        frame, with the calls made until then."""
         writing = self._writing
         if writing is not None and writing.written.is_set():
             self._behind = True
