@@ -38,6 +38,10 @@ OF_THE_TABLE = ("error", "payload", "status", "batch")
 MOST_COLUMNS = 200
 """Of a document whose names are data a job would have a column for each of them."""
 MOST_TOLD = 20
+ESCAPED = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""What YAML has no character for, or takes for the end of a line."""
+WORDS = ("true", "false", "null")
+"""What YAML does not take for text."""
 TIMES = re.compile(r"(^|_)(ts|time|timestamp|at|date|when)$")
 COUNTERS = ("n", "seq", "sequence", "counter", "count")
 DEVICES = ("device", "device_id", "deviceid", "sensor", "sensor_id", "serial", "id")
@@ -171,9 +175,9 @@ def read_together(values: Mapping[str, list[Any]], left_out: dict[str, str]) -> 
         alike = [steps[one.lower()] for one in whole if steps.get(one.lower(), one) != one]
         inside = [one for one in above if one in read]
         if alike:
-            left_out[path] = f"{alike[0]} differs only in case"
+            left_out[path] = f"{quoted(alike[0])} differs only in case"
         elif inside:
-            left_out[path] = f"{inside[0]} is a value in more messages"
+            left_out[path] = f"{quoted(inside[0])} is a value in more messages"
             objects[inside[0]] = max(there[path], objects.get(inside[0], 0))
         elif path in objects:
             left_out[path] = "it is an object in more messages"
@@ -192,6 +196,8 @@ def flatten(value: Mapping[str, Any], path: str, values: dict[str, list[Any]], l
         below = f"{path}.{name}"
         if "." in name or not name:
             left_out[below] = "a path has a name between dots"
+        elif not is_unicode(name):
+            left_out[below] = "its name is no text"
         elif isinstance(one, list):
             left_out[below] = "a list, and a column has one value"
         elif isinstance(one, dict):
@@ -282,12 +288,20 @@ def plain_name(text: str) -> str:
     """A name of a table or column, made of a text."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
     name = re.sub(r"[^a-z0-9]+", "_", apart).strip("_")[:60]
-    return name if name[:1].isalpha() else f"c_{name}".rstrip("_")
+    return name if name[:1].isalpha() and name not in WORDS else f"c_{name}".rstrip("_")
 
 
 def quoted(text: str) -> str:
-    """A text as a YAML value."""
-    return text if re.fullmatch(r"[A-Za-z][\w.]*", text) else json.dumps(text, ensure_ascii=False)
+    """A text as a YAML value, on one line. Devices choose the names of fields: what YAML does not take, or takes for
+    the end of a line, is escaped."""
+    if re.fullmatch(r"[A-Za-z][\w.]*", text) and text.lower() not in WORDS:
+        return text
+    return ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON has names with half a character."""
+    return not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def job_text(found: Proposal, options: Options, warehouse: str) -> str:

@@ -169,6 +169,34 @@ def test_fields_that_one_table_cannot_read_together() -> None:
     assert "# left out: payload.v.o: payload.v is a value in more messages" in text
 
 
+@pytest.mark.parametrize(
+    "mark", ["\n", "\r", "\t", "\0", "\x7f", "\x85", "\u2028", "\ufeff", "\ufffe", '"', "\\", " #", "é\U0001f600"]
+)
+def test_a_name_is_data_whatever_is_in_it(mark: str) -> None:
+    """Devices choose the names of fields: what is behind an end of a line in one would be a part of the job."""
+    name = f"a{mark}name: evil"
+    for first, others in ((1, [{"N": 1}]), ([1], []), (1, [{name: {"x": 1}}]), (1, [{name.upper(): 1}])):
+        job = parse_job("job.yaml", text_of_job([*[{name: first, "n": 1.5}] * 3, *others]))
+        assert (job.name, job.warehouse) == ("plant", "./lake")
+        paths = {column.path for column in job.silver[0].columns}
+        assert paths == {"payload.n"} | ({f"payload.{name}"} if first == 1 else set())
+
+
+@pytest.mark.parametrize("word", ["TRUE", "False", "null"])
+def test_words_of_yaml_are_names_like_others(word: str) -> None:
+    row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | TEXT
+    found = propose([row | {"payload": json.dumps({word: 1}).encode()}])
+    job = parse_job("job.yaml", job_text(found, Options(queue=word, path="x"), "./lake"))
+    assert (job.inputs[0].source.queue, job.silver[0].columns[0].path) == (word, f"payload.{word}")
+
+
+def test_a_name_that_is_no_text_is_left_out() -> None:
+    text = text_of_job([{"a\ud800": 1, "b": {"\udc00": [1]}, "n": 1}])
+    assert 'left out: "payload.a\\ud800": its name is no text' in text
+    assert 'left out: "payload.b.\\udc00": its name is no text' in text
+    assert columns_of(parse_job("job.yaml", text)) == {"n": "bigint iso"}
+
+
 def test_a_document_whose_names_are_data() -> None:
     """Each was a column: 10,000 of them, of a single message among thousands."""
     text = text_of_job([{"v": 1}, {f"k{at}": at for at in range(10_000)} | {"v": 2, "a.b": 1, "list": []}])
