@@ -103,6 +103,7 @@ def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collecti
 
 @given(readers, kinds, denials)
 @example([(False, True, {"a/#": (1, False, False)})], ["wills"], {(0, "a/b")})
+@example([(False, False, {"a/b": (0, False, False)}), (False, True, {"a/+": (0, False, False)})], ["wills"], set())
 def test_slices_reach_whom_one_step_reaches(
     many: list[Any], published: list[str], denied: set[tuple[int, str]]
 ) -> None:

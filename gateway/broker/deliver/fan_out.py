@@ -272,7 +272,8 @@ class FanOut:
         (like, payloads, size, likes, _), session = run, receiver.session
         qos, retain = min(like.qos, receiver.qos), like.retain and receiver.retain_as_published
         if not qos:
-            self.send_all_at_once(session, Copies(like, 0, receiver.sub_ids, payloads, share=share, retain=retain))
+            copies = Copies(like, 0, receiver.sub_ids, payloads, share=share, likes=likes, retain=retain)
+            self.send_all_at_once(session, copies)
             return True
         if not self._has_room(session, len(payloads), size):
             return False

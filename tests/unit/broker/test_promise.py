@@ -250,6 +250,25 @@ def test_what_several_release_at_qos_2_goes_together(bench: Slow, monkeypatch: p
     assert nothing_is_left(bench)
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_who_gets_them_at_qos_0_gets_each_with_its_own_topic(bench: Slow, version: int) -> None:
+    readers = [bench.device(version, f"reader-{one}").connect() for one in range(MANY)]
+    for one in readers:
+        one.subscribe("news/#", 0)
+        one.take()
+    senders = [bench.device(5, f"sender-{number}").connect() for number in range(4)]
+    for number, sender in enumerate(senders):
+        sender.publish(f"news/{number % 2}", b"%d" % number, 2, 1)
+    bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
+    bench.engine.received_each([(sender.connection, b"\x62\x02\0\1") for sender in senders])
+    bench.engine.flush()
+    until_over(bench)
+    for one in readers:
+        sent = [(packet[1], packet[4]) for packet in one.take() if packet[0] >> 4 == p.PUBLISH]
+        assert sent == [(b"news/0", b"0"), (b"news/1", b"1"), (b"news/0", b"2"), (b"news/1", b"3")]
+    assert nothing_is_left(bench)
+
+
 def test_a_publisher_among_others_does_not_get_its_own(bench: Slow) -> None:
     readers = subscribed(bench, 1)
     for one in readers[:3]:
