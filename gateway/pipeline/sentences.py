@@ -35,6 +35,24 @@ WHY_FULL = (
     "a disk that the job writes to is full (that of the warehouse, or of the folder for temporary files): make room; "
     "the job goes on where it was"
 )
+HEAP_FULL = "java.lang.OutOfMemoryError"
+NO_MEMORY = re.compile(r"^(?:[\w.]+\.)?(?:Arrow)?MemoryError\b", re.MULTILINE)
+"""What Python and Arrow say where the system gives none."""
+MORE_MEMORY = "give it more (`spark: {spark.driver.memory: 4g}`) or smaller batches (`max_bytes` of the source)"
+WHY_MEMORY = f"there was not enough memory for a batch: {MORE_MEMORY}"
+WHY_NO_MEMORY = (
+    "a process of the job got no more memory from the system: give the machine or container more, or take smaller "
+    "batches (`max_bytes` of the source)"
+)
+
+
+def known_cause(text: str) -> str:
+    """The sentence for what Spark, Java and Arrow say of the machine, which has no remedy in its text."""
+    if FULL in text:
+        return WHY_FULL
+    if HEAP_FULL in text:
+        return WHY_MEMORY
+    return WHY_NO_MEMORY if NO_MEMORY.search(text) else ""
 
 
 def first_cause(text: str) -> str:
@@ -44,8 +62,8 @@ def first_cause(text: str) -> str:
         return WHY_LATE
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [found[2] for line in lines if (found := OURS.match(line))]
-    if FULL in text and not ours:
-        return WHY_FULL
+    if not ours and (known := known_cause(text)):
+        return known
     named = [line for line in lines if NAMED.match(line)]
     return next(reversed(ours or named or lines[:1]), "")[:LONGEST]
 
@@ -62,8 +80,8 @@ def sentence(error: BaseException) -> str:
     ours = [found for line in text.splitlines() if (found := OURS.search(line))]
     if ours:
         return ours[-1][2][:LONGEST]
-    if FULL in text:
-        return WHY_FULL
+    if known := known_cause(f"{type(error).__name__}: {text}"):
+        return known
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}: correct the path, or what this user may do there"

@@ -22,7 +22,7 @@ from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.progress import WAITING, JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark.priority import step_back, steps_back_here
-from gateway.pipeline.jobs.spark.spark_session import has_ended, make_session
+from gateway.pipeline.jobs.spark.spark_session import QUIET, has_ended, make_session, was_told_to_end
 from gateway.pipeline.jobs.spark.stopping import Stop
 from gateway.pipeline.jobs.tables.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.tables.followers import by_day, follower_of
@@ -41,14 +41,13 @@ from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.object_landing import ObjectLanding
 from gateway.pipeline.land.objects import open_store
 from gateway.pipeline.land.ranges import STREAM, Ranges
-from gateway.pipeline.sentences import first_cause
+from gateway.pipeline.sentences import MORE_MEMORY, first_cause
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers", "SparkEnded")
 """Errors that starting again does not repair, as Spark's report names them."""
 WHY_ENDED = (
-    "Spark's JVM has ended, most often for want of memory: start the job again, with more of it (`spark: "
-    "{spark.driver.memory: 4g}`) or smaller batches (`max_bytes` of the source) if it happens again"
+    f"Spark's JVM has ended, most often for want of memory: start the job again, and if it happens again {MORE_MEMORY}"
 )
 
 
@@ -220,11 +219,12 @@ class JobRun:
                     query.awaitTermination()
                 return self._over("stopped" if stop.is_asked() or not once else "done")
             except Exception as error:
-                if stop.is_asked():
+                ended = has_ended(self.spark)
+                if stop.is_asked() and (not ended or was_told_to_end(self.spark)):
                     break
-                if has_ended(self.spark):
-                    self._failed(ended := SparkEnded(WHY_ENDED))
-                    raise ended from error
+                if ended:
+                    self._failed(told := SparkEnded(WHY_ENDED))
+                    raise told from error
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 over = is_fatal(error) or (once and tries.over(error, began, now))
@@ -298,7 +298,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     stop = Stop()
     stop.install()
     try:
-        with stop.unheard():
+        with stop.unheard(quiet=job.spark.get("spark.log.level") == QUIET):
             return _in_session(job, stop, watch, once=once)
     finally:
         stop.restore()

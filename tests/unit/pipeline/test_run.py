@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
+import subprocess
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from gateway.pipeline.errors import (
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
+from gateway.pipeline.jobs.spark.stopping import Stop
 from gateway.pipeline.jobs.status import job_status, status_lines
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.journal.segments import Segments
@@ -92,6 +94,31 @@ def test_one_whose_jvm_has_ended_does_not_begin_again(tmp_path: Path, monkeypatc
     with pytest.raises(SparkEnded, match=r"has ended, most often for want of memory: start the job again"):
         run.run(once=False)
     assert status_lines(job_status(job))[0] == "job plant: failed"
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [("kill -TERM $$", "stopped"), ("exit 143", "stopped"), ("exit 52", "failed"), ("kill -KILL $$", "failed")],
+)
+def test_one_whose_jvm_ends_in_the_last_batch_says_so_unless_both_were_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, says: str
+) -> None:
+    """A batch for which there was not enough memory was `stopped`, and nobody knew what to set. 52 is how Spark's JVM
+    ends then; a supervisor may signal all processes of a job."""
+    write_journal(tmp_path / "journal", 1)
+    job, stop = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0)), Stop()
+    with subprocess.Popen(["sh", "-c", ends]) as jvm:
+        context = SimpleNamespace(_jsc=GoneJvm(), _gateway=SimpleNamespace(proc=jvm))
+        run = JobRun(SimpleNamespace(_sc=context, streams=GoneJvm()), job)
+
+        def start(*, once: bool) -> None:
+            stop.ask()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+        monkeypatch.setattr(run, "start", start)
+        with pytest.raises(SparkEnded, match="for want of memory") if says == "failed" else nullcontext():
+            run.run(once=False, stop=stop)
+    assert status_lines(job_status(job))[0] == f"job plant: {says}"
 
 
 class GoneJvm:

@@ -102,16 +102,33 @@ def test_signals_are_given_back() -> None:
     assert process.returncode == 0
 
 
-def test_what_a_jvm_does_not_answer_is_told_until_the_end_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("root", "Exception while sending command."),
+        ("py4j.clientserver", "There was an exception while executing the Python Proxy on the Python Side."),
+    ],
+)
+def test_what_a_jvm_does_not_answer_is_told_until_the_end_was_asked_for(
+    caplog: pytest.LogCaptureFixture, name: str, told: str
+) -> None:
     stop = Stop()
-    root, told = logging.getLogger(), "Exception while sending command."
-    with stop.unheard():
+    root = logging.getLogger(name)
+    with stop.unheard(quiet=False):
         root.error(told)
         stop.ask()
         root.error(told)
         root.error("something else")
     root.error(told)
+    with stop.unheard(quiet=True):
+        root.error(told)
     assert [record.message for record in caplog.records] == [told, "something else", told]
+
+
+def test_a_quiet_job_tells_its_error_without_what_py4j_logs_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    with Stop().unheard(quiet=True):
+        logging.getLogger().error("Exception while sending command.")
+    assert not caplog.records
 
 
 class EndedQuery(StreamingQuery):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -63,6 +65,10 @@ LOCAL = {
     # The JVM does not check again what Arrow has made, which is a twentieth of the time of a read.
     "spark.driver.extraJavaOptions": UNCHECKED_ARROW,
 }
+LAST_SECONDS = 30.0
+"""How long a JVM takes at most from the end of its context to its own."""
+TOLD = {code for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}
+"""How one ends that is signalled. Without memory it ends by itself, or the system kills it."""
 
 LONGEST_FOLDER = 64
 """A socket's path has at most 107 bytes, and Spark adds a name to the folder."""
@@ -149,6 +155,18 @@ def has_ended(session: Any) -> bool:
     try:
         return bool(context._jsc.sc().isStopped())  # noqa: SLF001 -- nothing public asks the JVM
     except Exception:  # noqa: BLE001 -- py4j's own errors, and those of its sockets
+        return True
+
+
+def was_told_to_end(session: Any) -> bool:
+    """Whether a JVM that has ended was signalled to, as by a supervisor that signals all processes of a job. Of one
+    that this process has not started nothing is known."""
+    process = getattr(session._sc._gateway, "proc", None)  # noqa: SLF001 -- nothing public tells
+    if process is None:
+        return True
+    try:
+        return process.wait(LAST_SECONDS) in TOLD
+    except subprocess.TimeoutExpired:
         return True
 
 

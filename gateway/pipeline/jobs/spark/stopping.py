@@ -24,8 +24,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 60.0
 """Seconds that a batch has to be finished."""
 LOOK_SECONDS = 0.1
-UNANSWERED = "Exception while sending command"
-"""How py4j begins what it writes to the root logger, with a traceback, when the JVM does not answer any more."""
+LOGGED = {"": "Exception while sending command", "py4j.clientserver": "There was an exception while executing"}
+"""How py4j begins what it logs with a traceback, by logger: the JVM does not answer any more, and a batch has failed
+for that or another reason. The error itself is raised, and told in a sentence."""
 
 
 class Query(Protocol):
@@ -91,19 +92,21 @@ class Stop:
                 query.stop()
 
     @contextmanager
-    def unheard(self) -> Iterator[None]:
-        """Say nothing of a JVM that does not answer once the end was asked for: a supervisor that signals all
-        processes of a job has ended it at the same moment."""
+    def unheard(self, *, quiet: bool) -> Iterator[None]:
+        """Have py4j log nothing of a JVM that does not answer: where the job is `quiet`, and otherwise once the end was
+        asked for, as a supervisor that signals all processes of a job has ended it at the same moment."""
 
         def worth_telling(record: logging.LogRecord) -> bool:
-            return not (self.is_asked() and str(record.msg).startswith(UNANSWERED))
+            return not ((quiet or self.is_asked()) and str(record.msg).startswith(tuple(LOGGED.values())))
 
-        root = logging.getLogger()
-        root.addFilter(worth_telling)
+        loggers = [logging.getLogger(name) for name in LOGGED]
+        for logger in loggers:
+            logger.addFilter(worth_telling)
         try:
             yield
         finally:
-            root.removeFilter(worth_telling)
+            for logger in loggers:
+                logger.removeFilter(worth_telling)
 
     def install(self) -> None:
         """Take the signals from now on, also from libraries that have taken them. Only the main thread can. One that
