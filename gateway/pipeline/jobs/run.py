@@ -151,7 +151,13 @@ class JobRun:
 
     def _land(self, messages: Any, number: int) -> None:
         self._stop.check()
-        record = self.writer.write(messages, self.query_id(), number, self.pieces(number))
+        try:
+            record = self.writer.write(messages, self.query_id(), number, self.pieces(number))
+        except Exception:
+            # What follows an interruption is so long that Spark, which looks through it with a recursive pattern, ends
+            # with a StackOverflowError and 1,024 lines of it.
+            self._stop.check()
+            raise
         if record is not None:
             self.progress.add(record)
         self.progress.state = "running"

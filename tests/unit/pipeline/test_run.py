@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from gateway.config.units import show_duration
 from gateway.pipeline.errors import (
     GatewayMissing,
     GatewayRefuses,
+    PipelineError,
     QueueUnreachable,
     SparkEnded,
     StoreRefuses,
@@ -119,6 +121,23 @@ def test_one_whose_jvm_ends_in_the_last_batch_says_so_unless_both_were_told_to_e
         with pytest.raises(SparkEnded, match="for want of memory") if says == "failed" else nullcontext():
             run.run(once=False, stop=stop)
     assert status_lines(job_status(job))[0] == f"job plant: {says}"
+
+
+def test_a_batch_that_is_cut_says_little_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark looked for the interruption in the error's text, with a pattern for which its stack was too small."""
+    run = JobRun(None, parse_job("job.yaml", JOB.format(folder=tmp_path, times=0)))
+    monkeypatch.setattr(run, "pieces", lambda number: [])
+
+    def write(*_: object) -> None:
+        run._stop.ask()
+        raise RuntimeError(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.parquet.\n" + "at x\n" * 999
+        )
+
+    monkeypatch.setattr(run.writer, "write", write)
+    with pytest.raises(PipelineError, match="asked to stop") as raised:
+        run._land(None, 0)
+    assert len("".join(traceback.format_exception(raised.value))) < 2000
 
 
 class GoneJvm:

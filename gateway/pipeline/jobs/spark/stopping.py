@@ -60,9 +60,9 @@ class Stop:
         self._asked.set()
 
     def check(self) -> None:
-        """PipelineError at the beginning of a batch, if it was."""
+        """PipelineError at the beginning of a batch, and instead of the error of one that was cut, if it was."""
         if self.is_asked():
-            raise PipelineError("the job was asked to stop")
+            raise PipelineError("the job was asked to stop") from None
 
     def wait(self, seconds: float) -> None:
         """Pause, but not beyond that."""
