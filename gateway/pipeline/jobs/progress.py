@@ -113,7 +113,7 @@ class ProgressDisplay:
                 self._task, description=f"{progress.job}: {progress.state}", figures=figures,
                 total=total, completed=progress.rows,
             )  # fmt: skip
-        if progress.error and progress.state in ("failed", "restarting"):
+        if progress.error and progress.state == "restarting":  # of one that has failed the command says it
             said = f"{progress.state}: {progress.error}"
             self._console.print(said, style="red", soft_wrap=self._bar.disable, markup=False)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.errors import PipelineError, StoreRefuses
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.tables import compaction
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
@@ -290,3 +290,17 @@ def test_a_delta_table_with_nothing_to_merge_is_not_told(tmp_path: Path) -> None
     delta.write_deltalake(str(tmp_path / "bronze"), pa.table({"seq": [2]}), mode="append")
     assert compaction.compact(job) == {"bronze": 2}
     assert "within a batch alone" in shown_upkeep(job, Manifest(tmp_path))["next_compaction"]
+
+
+@pytest.mark.parametrize(
+    "more", ["", "format: delta", "format: iceberg\ncatalog: {type: sql, uri: 'sqlite:///{lake}.db'}"]
+)
+def test_a_folder_that_is_gone_is_not_made(tmp_path: Path, more: str) -> None:
+    """Of a disk that is not mounted: what landed next would have been hidden behind it."""
+    lake = tmp_path / "lake"
+    text = f"version: 1\nname: j\nsource: {{queue: Q, path: x}}\nwarehouse: {lake}\n" + more.replace(
+        "{lake}", str(lake)
+    )
+    with pytest.raises(StoreRefuses, match=r"lake is not there: correct `warehouse`, or mount"):
+        compaction.compact(parse_job("job.yaml", text))
+    assert list(tmp_path.iterdir()) == []

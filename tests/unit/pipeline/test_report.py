@@ -136,11 +136,11 @@ def test_what_is_left_to_do_is_that_of_the_batch_just_landed(capsys: pytest.Capt
         shown(progress)
         progress.backlog = 900_000
         shown(progress)
-        progress.state, progress.error = "failed", "no answer from [/dev/lake]" * 20
+        progress.state, progress.error = "restarting", "no answer from [/dev/lake]" * 20
         shown(progress)
-    line, _, failed = capsys.readouterr().err.splitlines()
+    line, _, restarting = capsys.readouterr().err.splitlines()
     assert line.endswith("50,000 rows, 50,000/s, 0 quarantined, 900,000 to go")
-    assert failed == f"failed: {progress.error}"
+    assert restarting == f"restarting: {progress.error}"
 
 
 def test_metrics() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from device_fleet import write_journal
 from small_disks import tmpfs
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateway.config.units import show_duration
+from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import (
     GatewayMissing,
     GatewayRefuses,
@@ -317,3 +319,12 @@ def test_one_that_is_done_has_made_up_for_its_errors(tmp_path: Path, monkeypatch
     assert run.run(once=True).restarts == 1
     lines = status_lines(job_status(job))
     assert lines[:2] == ["job plant: done", "  restarts: 1"]
+
+
+def test_an_error_at_the_start_is_told_once(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal", 1)
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:"))
+    done = CliRunner().invoke(pipeline, ["run", str(job), "--once"])
+    assert done.exit_code == 3
+    assert done.output.count("cannot be read") == 1, done.output

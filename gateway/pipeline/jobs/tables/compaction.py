@@ -16,6 +16,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from gateway.pipeline.errors import StoreRefuses
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.tables.merging import Part, alike, due, lots_of, write_merged
 from gateway.pipeline.jobs.tables.object_compaction import compact_objects, expire_objects, vacuum_hours
@@ -24,6 +25,7 @@ from gateway.pipeline.land.durable import sync_tree
 from gateway.pipeline.land.landing import MERGED, STATE
 from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.merge import MERGING, Merge, alone, exchange, finish
+from gateway.pipeline.source.places import is_object_place
 
 YOUNGEST_KEPT = 2
 """The newest batches are not merged: the job may read them again."""
@@ -31,6 +33,7 @@ YOUNGEST_KEPT = 2
 
 def compact(job: Job) -> dict[str, int]:
     """Merge the small batches of tables that have enough of them, all there are; how many were merged, by table."""
+    check_folder(job)
     check_format(job, removes=True)
     if job.on_objects:
         return compact_objects(job)
@@ -38,6 +41,15 @@ def compact(job: Job) -> dict[str, int]:
     with alone(warehouse):
         finish(warehouse)
         return _compact_delta(warehouse, job) if job.format == "delta" else _compact_folders(warehouse, job)
+
+
+def check_folder(job: Job) -> None:
+    """StoreRefuses where the folder is not there, which would be made. An object store has none."""
+    if not is_object_place(job.warehouse) and not Path(job.warehouse).is_dir():
+        raise StoreRefuses(
+            f"the warehouse {job.warehouse} is not there: correct `warehouse`, or mount or restore it; where the job "
+            "has never run, there is nothing to merge"
+        )
 
 
 def _compact_folders(warehouse: Path, job: Job) -> dict[str, int]:
