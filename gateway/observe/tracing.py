@@ -7,7 +7,9 @@ exporter. If the collector is away, spans are lost, but never messages.
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 QUEUE = 8192
 """Spans that wait for the collector; beyond it the newest are lost."""
+LAST_SECONDS = 2.0
+"""That the end of the process waits for the collector."""
 _WHOLE = 1 << 56
 
 
@@ -46,7 +50,7 @@ class Spans:
         self._span, self._context, self._flags, self._kind = ReadableSpan, SpanContext, TraceFlags, SpanKind
         self._below = int(share * _WHOLE)
         self._queue_manager = queue_manager
-        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", session=_session())
         self._processor = BatchSpanProcessor(exporter, max_queue_size=QUEUE)
 
     def begin(self, hop: Hop) -> Callable[[], None]:
@@ -87,6 +91,21 @@ class Spans:
         }
 
     def close(self) -> None:
-        """Send what is queued; waits two seconds at most for a collector that does not answer."""
-        self._processor.force_flush(2000)
-        self._processor.shutdown()
+        """Send what is queued; waits two seconds at most for a collector that does not answer. The library would wait
+        as long as for an answer to each batch, whatever it is told."""
+        ending = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
+        ending.start()
+        ending.join(LAST_SECONDS)
+
+
+def _session() -> Any:
+    """Reads no further than the head of an answer: what follows is not looked at, and may be endless. None: that of a
+    provider of credentials, which the environment names."""
+    import requests  # comes with the exporter
+
+    if any(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{of}CREDENTIAL_PROVIDER" in os.environ for of in ("", "TRACES_")):
+        return None
+    session = requests.Session()
+    session.stream = True
+    session.hooks["response"] = [lambda response, **_: response.close()]
+    return session

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,57 @@ def test_a_collector_that_is_away_costs_spans_and_no_messages(tmp_path: Path) ->
         device.disconnect()
         device.loop_stop()
         assert "ok" in gateway.text("/readyz")
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a collector that does this with each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def spans_to(address: str, count: int) -> Any:
+    from gateway.broker.books import Hop
+    from gateway.observe.tracing import Spans
+
+    spans = Spans(address, 1.0, "mqgate", "QM1")
+    given = f"00-{TRACE}-{PARENT}-01"
+    for _ in range(count):
+        spans.begin(Hop(given, given, "in", "r", "t", "c", 1, 1))()
+    return spans
+
+
+def test_the_end_does_not_wait_for_a_collector_that_never_answers() -> None:
+    held: list[socket.socket] = []
+    with listening(held.append) as address:
+        spans = spans_to(address, 600)
+        begun = time.monotonic()
+        spans.close()
+        assert time.monotonic() - begun < 8.0, "less than it waits for one answer"
+
+
+def test_of_an_endless_answer_nothing_is_kept() -> None:
+    sent, over = [0], threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        with suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+            while sent[0] < 100_000_000:
+                connection.sendall(bytes(1_000_000))
+                sent[0] += 1_000_000
+        over.set()
+
+    with listening(serve) as address:
+        spans_to(address, 1).close()
+        assert over.wait(60)
+        assert sent[0] < 50_000_000
