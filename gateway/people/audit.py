@@ -106,7 +106,7 @@ class Waiting:
         return len(self._records)
 
     def add(self, found: dict[str, Any], now: float) -> None:
-        """Add a record, or only count it if there is no room."""
+        """Add a record, or only count it if there is no room. `now` is of a clock that never jumps."""
         if (found["status"] in {401, 403, 421, 429} and not self._room_for_refused(now)) or len(
             self._records
         ) >= MOST_WAITING:

@@ -30,8 +30,7 @@ class AuditTrail:
         """Record an act."""
         log_lines.audit(act)
         if self.keep:
-            now = time.time()
-            self._waiting.add(record(*act, now), now)
+            self._waiting.add(record(*act, time.time()), time.monotonic())
             self._put()
 
     def _put(self) -> None:
