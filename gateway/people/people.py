@@ -1,7 +1,8 @@
 """The people of one gateway: who they are, by password, token or cookie, and changes to them.
 
-Called in the reactor's thread. What takes long (passwords, the file) is done on threads, a few at a time; `soon` brings
-the answer back.
+Called in the reactor's thread. What takes long is done on threads, a few at a time; `soon` brings the answer back.
+Passwords and the file have threads of their own, so that a directory or provider that does not answer holds up nobody
+whom the file names.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from gateway.ports.people import NOBODY, ROLES, Caller
 
 THREADS, MOST_WAITING = 2, 32
 """A password takes 64 MiB and a twentieth of a second."""
+ELSEWHERE_THREADS = 8
+"""Asking a directory or provider may take long, but no processor time."""
 WRONG = "user name or password is wrong"
 
 Answered = Callable[[Any], None]
@@ -76,6 +79,38 @@ class SignedIn(NamedTuple):
     caller: Caller
 
 
+class _Apart:
+    """Asks questions on threads, a limited number at a time."""
+
+    def __init__(self, most: int, name: str, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._threads, self._soon, self._waiting = WaitingThreads(most, name), soon, 0
+
+    def ask(self, question: Callable[[], Any], answered: Answered) -> None:
+        """Ask on a thread; `answered` gets what the question returns or raises."""
+        if self._waiting >= MOST_WAITING:
+            answered(Refused("too many requests at a time: try again later", 503))
+            return
+        self._waiting += 1
+
+        def told(found: Any) -> None:
+            self._waiting -= 1
+            answered(found)
+
+        def work() -> None:
+            found: Any
+            try:
+                found = question()
+            except Exception as error:  # noqa: BLE001 -- whoever asked is told
+                found = error
+            self._soon(partial(told, found))
+
+        self._threads.submit(work)
+
+    def close(self) -> None:
+        """End the threads; what waits for them is not asked."""
+        self._threads.close()
+
+
 class People:
     """All people of the gateway."""
 
@@ -86,11 +121,11 @@ class People:
         self.file, self.guesses, self.sessions = file, guesses, sessions
         self.directory: Directory | None = None
         self.provider: OpenId | None = None
-        self._secret, self._soon = secret, soon
+        self._secret = secret
         self._users: Users = {}
         self._hashes = Hashes({}, secret)
-        self._threads = WaitingThreads(THREADS, "people")
-        self._waiting = 0
+        self._here = _Apart(THREADS, "people", soon)
+        self._elsewhere = _Apart(ELSEWHERE_THREADS, "people elsewhere", soon)
 
     @property
     def users(self) -> Users:
@@ -139,7 +174,13 @@ class People:
                 self.guesses.wrong(address, user, time.monotonic())
             answered(Refused(WRONG) if isinstance(found, Caller) else found)
 
-        self.apart(partial(self._known, user, password, address), told)
+        def looked(found: Any) -> None:
+            if found is None and self.directory is not None:
+                self._elsewhere.ask(partial(self._of_directory, self.directory, user, password, address), told)
+            else:
+                told(Refused(WRONG) if found is None else found)
+
+        self._here.ask(partial(self._known, user, password, address), looked)
 
     def _held_up(self, user: str, address: str) -> Refused | None:
         wait = self.guesses.wait(address, user, time.monotonic())
@@ -150,35 +191,49 @@ class People:
         own = self._users.get(who.user)
         return who.method != "password" or (own is not None and not own.disabled and own.role == who.role)
 
-    def _known(self, user: str, password: str, address: str) -> Caller:
-        """Find out, on a thread, who this is. Raises Refused, also if others that came at the same time were wrong
-        meanwhile."""
+    def _known(self, user: str, password: str, address: str) -> Caller | None:
+        """Find out, on a thread, whom the file knows by this; None: it has no such user with a password. Raises Refused,
+        also if others that came at the same time were wrong meanwhile."""
+        self._refuse_held_up(user, address)
+        if len(password) > data.LONGEST_PASSWORD:
+            raise Refused(WRONG)
+        own = self._hashes.verify(user, password.encode("utf-8", "replace"))
+        one = self._users.get(user)
+        if one is None or not one.password:
+            return None
+        if not own or one.disabled:
+            raise Refused(WRONG)
+        return Caller(user, "password", one.role)
+
+    def _of_directory(self, directory: Directory, user: str, password: str, address: str) -> Caller:
+        """Find out, on a thread, whom the directory knows by this. Raises Refused."""
+        self._refuse_held_up(user, address)
+        answer = directory.ask(Credentials("", user, password.encode("utf-8", "replace"), "admin"))
+        if isinstance(answer, NotNow):
+            raise Refused(answer.why, 503)
+        role, _, name = ("" if answer is None else answer.user).partition(":")
+        if role not in ROLES or not name:
+            raise Refused(WRONG)
+        return Caller(name, "ldap", role)
+
+    def _refuse_held_up(self, user: str, address: str) -> None:
         held_up = self._held_up(user, address)
         if held_up is not None:
             raise held_up
-        if len(password) <= data.LONGEST_PASSWORD:
-            own = self._hashes.verify(user, password.encode("utf-8", "replace"))
-            one = self._users.get(user)
-            if one is not None and one.password:
-                if own and not one.disabled:
-                    return Caller(user, "password", one.role)
-            elif self.directory is not None:
-                return _of_directory(self.directory, user, password)
-        raise Refused(WRONG)
 
     def send(self, answered: Answered) -> None:
         """Send a browser to the provider; `answered` gets Begun or Refused."""
         if self.provider is None:
             answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
         else:
-            self.apart(self.provider.begin, answered)
+            self._elsewhere.ask(self.provider.begin, answered)
 
     def come_back(self, query: Mapping[str, str], cookie: str, answered: Answered) -> None:
         """Handle a browser that comes back from the provider; `answered` gets SignedIn or Refused."""
         if self.provider is None:
             answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
             return
-        self.apart(
+        self._elsewhere.ask(
             partial(self.provider.finish, query, cookie),
             lambda found: answered(self.begin(found) if isinstance(found, Caller) else found),
         )
@@ -231,32 +286,12 @@ class People:
                 self.use(found)
                 answered(found.get(name))
 
-        self.apart(partial(self.file.change, change), told)
-
-    def apart(self, question: Callable[[], Any], answered: Answered) -> None:
-        """Answer a question on a thread."""
-        if self._waiting >= MOST_WAITING:
-            answered(Refused("too many requests at a time: try again later", 503))
-            return
-        self._waiting += 1
-
-        def told(found: Any) -> None:
-            self._waiting -= 1
-            answered(found)
-
-        def work() -> None:
-            found: Any
-            try:
-                found = question()
-            except Exception as error:  # noqa: BLE001 -- whoever asked is told
-                found = error
-            self._soon(partial(told, found))
-
-        self._threads.submit(work)
+        self._here.ask(partial(self.file.change, change), told)
 
     def close(self) -> None:
         """End the threads; what waits for them is not done."""
-        self._threads.close()
+        self._here.close()
+        self._elsewhere.close()
         if self.directory is not None:
             self.directory.close()
 
@@ -266,16 +301,6 @@ def _hashed(password: str | None) -> str | None:
         return None
     data.check_password(password)
     return hash_password(password.encode())
-
-
-def _of_directory(directory: Directory, user: str, password: str) -> Caller:
-    answer = directory.ask(Credentials("", user, password.encode("utf-8", "replace"), "admin"))
-    if isinstance(answer, NotNow):
-        raise Refused(answer.why, 503)
-    role, _, name = ("" if answer is None else answer.user).partition(":")
-    if role not in ROLES or not name:
-        raise Refused(WRONG)
-    return Caller(name, "ldap", role)
 
 
 def _differs(before: Users, now: Users, session: Session) -> bool:
