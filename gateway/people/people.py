@@ -192,8 +192,8 @@ class People:
         return who.method != "password" or (own is not None and not own.disabled and own.role == who.role)
 
     def _known(self, user: str, password: str, address: str) -> Caller | None:
-        """Find out, on a thread, whom the file knows by this; None: it has no such user with a password. Raises Refused,
-        also if others that came at the same time were wrong meanwhile."""
+        """Find out, on a thread, whom the file knows by this; None: it has no such user with a password. Raises
+        Refused, also if others that came at the same time were wrong meanwhile."""
         self._refuse_held_up(user, address)
         if len(password) > data.LONGEST_PASSWORD:
             raise Refused(WRONG)
