@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,7 +22,7 @@ from gateway.access.attempts import Attempts
 from gateway.access.checks import Check, Checks
 from gateway.access.granted import EVERYTHING, Granted
 from gateway.access.guesses import Guesses
-from gateway.access.logins import Answer, Credentials, Login, NotNow, PlainUsers, ask_in_order
+from gateway.access.logins import Answer, Credentials, Login, Method, NotNow, PlainUsers, ask_in_order
 from gateway.access.managed import ManagedUsers
 from gateway.access.policy import Policy, policy_of
 from gateway.access.scram import Exchange, ScramError
@@ -75,7 +75,9 @@ class Gatekeeper:
         self.on_login: Callable[[LoginMethod], None] = lambda _method: None
         """Called with the method that has identified a client that is let in."""
         self._issuers = Issuers(scheduler, lambda provider, why: self.on_asked("jwt", provider, why))
-        self._checks = Checks(scheduler)
+        self._checks, self._asked = Checks(scheduler), Checks(scheduler)
+        """Those that are computed here, and those for which others are asked: who does not answer holds up nobody whom
+        the gateway knows itself."""
         self._key = secrets.token_bytes(32)
         self._secret = secret or self._key
         self._right: OrderedDict[bytes, tuple[float, Login]] = OrderedDict()
@@ -119,7 +121,7 @@ class Gatekeeper:
 
     def _begin_with(self, policy: Policy) -> None:
         policy.tokens.start()
-        self._checks.most = policy.threads
+        self._asked.most = policy.threads
 
     def _told(self, method: IdentityMethod, provider: str, why: str) -> None:
         """Report how a provider has answered; may be called on any thread."""
@@ -283,26 +285,45 @@ class Gatekeeper:
             self._accept(attempt, login)
             return False
 
-        def computed(answer: Answer) -> None:
-            if isinstance(answer, NotNow):
-                attempt.done(Verdict(reasons.SERVER_UNAVAILABLE, text=answer.why))
-            elif self.managed.version(attempt.user) != version:
-                again()
-            elif answer is None:
-                self._refuse(attempt)
-            elif self._is_over(answer):
-                attempt.done(Verdict(reasons.NOT_AUTHORIZED, text="its login has ended"))
-            else:
-                if policy is self._policy:  # else a reload came between
-                    _remember(self._right, attempt.digest, (self._scheduler.monotonic() + answer.lasts, answer))
-                self._accept(attempt, answer)
+        computed = partial(self._computed, policy, attempt, version, again)
 
         def given_up() -> None:
             attempt.done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
 
-        ask = partial(ask_in_order, policy.methods, who)
-        if not self._checks.submit(Check(attempt.address, wanted, ask, computed, attempt.user, given_up)):
-            given_up()
+        def check(checks: Checks, methods: Sequence[Method], told: Callable[[Answer], None]) -> None:
+            ask = partial(ask_in_order, methods, who)
+            if not checks.submit(Check(attempt.address, wanted, ask, told, attempt.user, given_up)):
+                given_up()
+
+        here, elsewhere = policy.stages
+
+        def looked(answer: Answer) -> None:
+            if isinstance(answer, Login) or not elsewhere:
+                computed(answer)
+            else:
+                check(self._asked, elsewhere, lambda last: computed(last or answer))
+
+        if here:
+            check(self._checks, here, looked)
+        else:
+            check(self._asked, elsewhere, computed)
+
+    def _computed(
+        self, policy: Policy, attempt: _Attempt, version: str, again: Callable[[], None], answer: Answer
+    ) -> None:
+        """What the methods have said. `version`: of the user when they were asked."""
+        if isinstance(answer, NotNow):
+            attempt.done(Verdict(reasons.SERVER_UNAVAILABLE, text=answer.why))
+        elif self.managed.version(attempt.user) != version:
+            again()
+        elif answer is None:
+            self._refuse(attempt)
+        elif self._is_over(answer):
+            attempt.done(Verdict(reasons.NOT_AUTHORIZED, text="its login has ended"))
+        else:
+            if policy is self._policy:  # else a reload came between
+                _remember(self._right, attempt.digest, (self._scheduler.monotonic() + answer.lasts, answer))
+            self._accept(attempt, answer)
 
     # -- enhanced authentication: SCRAM, and tokens --
 
@@ -439,6 +460,7 @@ class Gatekeeper:
     def close(self) -> None:
         """End the threads."""
         self._checks.close()
+        self._asked.close()
         self._policy.close()
         self._policy.tokens.close_others(Tokens([]))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,15 @@ class Policy:
         return bool(self.methods or self.tokens)
 
     @property
+    def stages(self) -> tuple[Sequence[Method], Sequence[Method]]:
+        """The methods that compute, if any do, and the others: from the first on that waits for somebody else."""
+        first = next((at for at, one in enumerate(self.methods) if one.waits), len(self.methods))
+        here = self.methods[:first]
+        return () if all(isinstance(one, PlainUsers) for one in here) else here, self.methods[first:]
+
+    @property
     def threads(self) -> int:
-        """How many passwords are checked at a time."""
+        """How many are asked at a time by the others."""
         if any(one.name == "webhook" for one in self.methods):
             return BATCH_THREADS
         return WAITING_THREADS if any(one.waits for one in self.methods) else THREADS

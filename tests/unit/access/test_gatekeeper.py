@@ -552,3 +552,31 @@ def test_one_whose_user_has_been_changed_while_it_waited_is_checked(
     access.managed.put([user._replace(changed=2.0, password=hash_password(b"new", pbkdf2=True, iterations=1))])
     clock.advance(0.0)
     assert [verdict.reason for verdict in verdicts] == [0x86] * 5
+
+
+@pytest.mark.parametrize("where", ["webhook: {{url: '{url}/login', timeout: 30s}}",
+    "ldap: {{servers: ['ldap://127.0.0.1:{port}'], start_tls: false, bind_as: 'uid={{user}},o=x', timeout: 30s}}",
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyasn1, by ldap3
+def test_who_is_known_here_does_not_wait_for_somebody_elsewhere_who_does_not_answer(tmp_path: Path, where: str) -> None:
+    write_password_file(tmp_path / "users", {"dev-1": hash_password(b"pw-1", pbkdf2=True, iterations=1)})
+    with KeyServer() as silent:
+        silent.free.clear()
+        elsewhere = where.format(url=silent.url, port=silent.port).replace("{{", "{").replace("}}", "}")
+        clock, verdicts = ManualScheduler(), list[Verdict]()
+        file = tmp_path / "settings.yaml"
+        file.write_text(
+            "listeners: [{name: plain, port: 0}]\n"
+            f"security: {{anonymous: false, password_file: users, {elsewhere}}}\n"
+        )
+        access = Gatekeeper(load_settings(str(file), {}, {}), clock)
+        for number in range(checks.BATCH_THREADS + 1):
+            connect = client.connect(5, f"c{number}")
+            connect.username, connect.password = f"eve-{number}", b"pw"
+            access.authenticate(connect, Link(), lambda _verdict: None)  # type: ignore[arg-type]
+        connect = client.connect(5, "d1")
+        connect.username, connect.password = "dev-1", b"pw-1"
+        access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+        clock.run_until(lambda: bool(verdicts), 20.0)
+        assert verdicts[0].reason == 0
+        access.close()
