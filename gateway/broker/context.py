@@ -354,9 +354,8 @@ class Context:
     # -- what is under way --
 
     def or_end(self, call: Callable[..., _T], *args: object) -> _T:
-        """Do what moves messages from batch to batch, or has them committed. If that meets a defect, nobody can tell
-        which of them would be committed and which acknowledged, so the process ends: nobody was told of them, and they
-        come again."""
+        """Do what moves messages from batch to batch. If that meets a defect, nobody can tell which of them would be
+        committed and which acknowledged, so the process ends: nobody was told of them, and they come again."""
         try:
             return call(*args)
         except Exception as error:

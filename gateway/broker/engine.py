@@ -393,7 +393,11 @@ class Engine:
     def _hand_over(self, unit: Unit) -> None:
         """Have a unit committed. If this raises, nobody can tell whether the unit is committed and nothing could be
         committed any more, so the process ends, whoever called."""
-        self.context.or_end(self.context.submit, unit, self.done)
+        try:
+            self.context.submit(unit, self.done)
+        except Exception as error:
+            self.context.on_fatal(error)
+            raise
 
     def _next_batch(self) -> Batch:
         """The open batch; another one is open from now on."""
