@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 from bridge_estate import Talker
 from counted_devices import BROKEN, PATIENCE, Device, Subscriber
+from gateways import RunningGateway
 from gateways_behind_balancer import GatewaysBehindBalancer
 from ibm_rig import OBJECTS
 from long_form import LONG
@@ -43,12 +44,16 @@ CROWD = 500 if LONG else 25
 PROGRAM = str(Path(__file__).with_name("wide_gateway.py"))
 LEASE = 5 if LONG else 3
 QUEUES = "SMALL.A", "SMALL.B", "SMALL.C"
-OBJECTS_TOO = OBJECTS + "".join(f"\nDEFINE QLOCAL({name}) MAXDEPTH(24) DEFPSIST(YES) REPLACE" for name in QUEUES)
-"""All that four publishers have under way fits: of what has several destinations no part is put by itself."""
+DEPTH, WINDOW = (12, 20) if LONG else (5, 10)
+"""Fewer fit into a queue than the publishers at one gateway have under way for it: what waits goes in parts."""
+OBJECTS_TOO = OBJECTS + "".join(f"\nDEFINE QLOCAL({name}) MAXDEPTH({DEPTH}) DEFPSIST(YES) REPLACE" for name in QUEUES)
 SETTINGS = """mappings: [map.yaml]
 mqtt: {connect_timeout: 100s, max_queued: 100000}
 """
-WINDOW = 6
+PUBLISHERS = 10 if LONG else 4
+LONGEST_PAUSE = 0.4 if LONG else 1.0
+MOST_MEMORY = 400 << 20
+"""Of a gateway."""
 
 
 def mapping(second: str, longest: str) -> str:
@@ -275,7 +280,7 @@ class Counted:
         self.crowd = Crowd(broker.port, CROWD)
         self.subscribers = [Subscriber(broker.port, f"hears-{number}") for number in range(2)]
         self.members = [Subscriber(broker.port, f"shares-{number}") for number in range(2)]
-        self.publishers = [Windowed(broker.port, f"tells-{number}", number) for number in range(4)]
+        self.publishers = [Windowed(broker.port, f"tells-{number}", number) for number in range(PUBLISHERS)]
         self.crowd.start()
         for one in (*self.subscribers, *self.members):
             with Talker(broker.port, one.name_, clean=False) as talker:
@@ -404,6 +409,13 @@ def happen(broker: GatewaysBehindBalancer, application: Application, dice: rando
             gateway.start()
 
 
+def memory(gateway: RunningGateway) -> int:
+    """The most bytes that it has occupied."""
+    assert gateway.process is not None
+    lines = Path(f"/proc/{gateway.process.pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
 OFTEN = ["rest", "rest", "inhibit", "inhibit", "inhibit", "reload"]
 SELDOM = ["kill", "kill", "kill all", "cut"]
 
@@ -431,9 +443,11 @@ def test_what_waits_for_full_and_inhibited_queues_is_neither_lost_nor_doubled(
         what = dice.choice(OFTEN if number % 12 else SELDOM)
         happen(broker, counted.application, dice, what)
         happened[what] += 1
-        time.sleep(dice.uniform(0.05, 1.0))  # the moment is what is tried out
+        time.sleep(dice.uniform(0.05, LONGEST_PAUSE))  # the moment is what is tried out
     counted.end()
-    sys.stderr.write(f"{len(counted.sent())} publications, {dict(happened)}\n")
+    most = max(memory(gateway) for gateway in broker.gateways)
+    sys.stderr.write(f"{len(counted.sent())} publications, {dict(happened)}, {most >> 20} MiB\n")
+    assert most < MOST_MEMORY
     with Talker(broker.port, "new") as talker:
         talker.subscribe("news/#", 0)
         talker.subscribe("wide/#", 0)
