@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.broker.refused.parking import Parking
 
 WriteEach = Callable[[list[Link], list[bytes]], Iterable[int]]
-"""Write to each link its bytes; the answer: the positions of those that have not taken all."""
+"""Writes to each link its bytes. Returns the positions of links that have not taken all of them."""
 
 
 def pubrec(packet_id: int) -> bytes:
@@ -33,7 +33,7 @@ def pubcomp(packet_id: int) -> bytes:
 
 
 def one_by_one(links: list[Link], datas: list[bytes]) -> Iterable[int]:
-    """Write to links of any kind, one after the other."""
+    """Write to links of any kind, one after the other. Returns what `WriteEach` returns."""
     for link, data in zip(links, datas, strict=True):
         link.write(data)
     return range(len(links))
@@ -46,14 +46,14 @@ class Answers:
         self.context = context
         self.parking = parking
         self.write_each: WriteEach = one_by_one
-        """How several links are written to."""
+        """Writes to several links."""
         self.pings: set[Pings] = set()
-        """What waits for the commit of what was sent before."""
+        """Pings that wait for the commit of what was sent before them."""
 
     # -- writing --
 
     def write_all(self) -> None:
-        """One write for each connection that has something to be told."""
+        """Write to each connection, in a single write, what it is to be told."""
         context = self.context
         unwritten, context.unwritten = context.unwritten, set()
         connections, datas = [], []
@@ -73,8 +73,8 @@ class Answers:
             self._send([connection], [connection.link], [b"".join(out)])
 
     def acknowledge(self, batch: Batch) -> list[Connection]:
-        """Write the replies of a batch that is committed, at once where nothing else goes with them. Returns the
-        connections that get their CONNACK with these."""
+        """Write the replies of a committed batch, at once if nothing else goes with them. Returns the connections that
+        get their CONNACK with these."""
         parking, replies = self.parking, batch.replies
         if parking.deferred or batch.after:
             return self._acknowledge_each(batch, list(replies))
@@ -89,7 +89,7 @@ class Answers:
         return self._acknowledge_each(batch, others) if others else []
 
     def _acknowledge_each(self, batch: Batch, connections: list[Connection]) -> list[Connection]:
-        """Acknowledge to connections that may be closed, may be without CONNACK so far, or have other things to be
+        """Acknowledge to connections that may be closed, may not have got a CONNACK so far, or have other things to be
         told."""
         parking = self.parking
         defer = parking.defer if parking.deferred else None
@@ -153,8 +153,7 @@ class Answers:
         after.append(pings)
 
     def tick(self) -> None:
-        """Once a second: answer pings even though a commit takes long, so that clients do not take the gateway for
-        dead."""
+        """Answer pings once a second even if a commit takes long, so that clients do not take the gateway for dead."""
         for pings in self.pings:
             if pings.connection.connack_sent:
                 pings.answer()
@@ -169,7 +168,7 @@ class Pings:
         self.count = 1
 
     def __call__(self) -> None:
-        """The commit has returned: answer."""
+        """Answer, as the commit has returned."""
         self.answers.pings.discard(self)
         self.answer()
 

@@ -71,7 +71,7 @@ class Destination:
         """Rows that release staged messages, as they were noted; `marks` has them one by one."""
         self._marks: dict[int, Mark] = {}
         self.taker = ""
-        """The target that takes it; empty: the gateway's own queue manager does."""
+        """The target that takes the messages; empty if the gateway's own queue manager does."""
         self.segmented = False
         """Whether messages were cut into segments here: not every row is a message then."""
         self._open: list[Columns] = []
@@ -199,8 +199,8 @@ class Destination:
         return count + sum(mark.released is not None for mark in self._marks.values()) if self._marks else count
 
     def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:
-        """Replace row `i` by `parts[i]`: itself, nothing, or several rows. Those in `elsewhere` have become a row of
-        another destination. What is remembered about rows goes with them. Returns the new number of each row."""
+        """Replace row `i` by `parts[i]`: itself, nothing, or several rows. Rows in `elsewhere` have become a row of
+        another destination. What is remembered about rows moves with them. Returns the new number of each row."""
         self.close()
         puts, marks = self.puts, self.marks
         firsts = list(accumulate(map(len, parts), initial=0))
@@ -239,7 +239,7 @@ class Batch:
         """What is put to the gateway's own state, by queue, key and priority. It is never parked."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
         self.consumed: dict[object, Consumed] = {}
-        """By queue of a target."""
+        """The messages consumed from queues of targets, by queue."""
         self.replaces: dict[tuple[str, bytes], Replace] = {}
         self.changed: dict[tuple[str, bytes], Session] = {}
         """Sessions by the name of their records, which are made when the batch is closed: once, however often they have
@@ -249,26 +249,27 @@ class Batch:
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
         self.answered = [0] * 16
-        """The packets among them, by type."""
+        """The number of packets among the replies, by type."""
         self.pending: dict[Connection, int] = {}
-        """QoS 1 publications that are acknowledged then."""
+        """The number of QoS 1 publications of each connection that are acknowledged when the commit has returned."""
         self.uncompleted: dict[Connection, int] = {}
-        """QoS 2 publications of 5.0 clients that take room of Receive Maximum until PUBCOMP is sent, MQTT 5 4.9."""
+        """The number of QoS 2 publications of each 5.0 client that count against its Receive Maximum until PUBCOMP is
+        sent, MQTT 5 4.9."""
         self.after: list[Callable[[], object]] = []
         """What else is done when the commit has returned."""
         self.deliveries: list[Delivery] = []
-        """What local sessions get then, in order."""
+        """What local sessions get when the commit has returned, in order."""
         self.staged: list[StagedRows] = []
         """QoS 2 publications: the rows that store them until their PUBREL."""
         self.staged_rows = 0
-        """How many these are, once they are committed."""
+        """The number of these rows, once they are committed."""
         self.moves: dict[Session, list[Move]] = {}
         """Releases of publications that are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
         self._links: Links | None = None
         self._moved: dict[Destination, set[int]] = {}
-        """Rows that are in another batch already, and still here until `end_moves`."""
+        """Rows that are in another batch already, and remain here until `end_moves`."""
         self.parked: Parked | None = None
         """Set when this batch is the next attempt of what was parked."""
         self.rows = 0
@@ -277,7 +278,8 @@ class Batch:
         self.started = 0.0
         """When it was submitted."""
         self.undo: Undo | None = None
-        """Takes back the unit that is being handled, if it fails; what changes its columns notes that here before."""
+        """Reverts the unit that is being handled if it fails. Whoever changes columns of the batch notes the change
+        here first."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -319,7 +321,7 @@ class Batch:
         return destination
 
     def part(self, address: Address | None = None) -> None:
-        """Turn `mixed` rows into one destination for each queue: those that may go to this address, or all."""
+        """Turn `mixed` rows into one destination for each queue: the rows that may go to this address, or all rows."""
         like = None if address is None else address._replace(queue="")
         for mixed in [one for one in self.mixed if like is None or one.address == like]:
             self.mixed.remove(mixed)
@@ -334,7 +336,8 @@ class Batch:
             self.undo.key(table, key)
 
     def undone_by(self, call: Callable[..., object], *args: object) -> None:
-        """What takes back a change beside the batch's own columns, if the unit that is being handled fails."""
+        """Have a call made that reverts a change outside the batch's own columns, if the unit that is being handled
+        fails."""
         if self.undo is not None:
             self.undo.step(call, *args)
 
@@ -354,7 +357,7 @@ class Batch:
         return self.append(self.destination(address, policy), head, body)
 
     def append(self, destination: Destination, head: bytes, body: bytes) -> Row:
-        """Put one more to a destination that was asked for just now."""
+        """Append one more message to a destination that the caller has just asked for."""
         destination.puts.heads.append(head)
         destination.puts.bodies.append(body)
         self.rows += 1
@@ -377,7 +380,7 @@ class Batch:
         return puts, ids
 
     def close(self) -> None:
-        """Nothing is appended to its columns any more without asking."""
+        """End direct appending: from now on whoever appends rows asks for the destination first."""
         for destination in self.destinations.values():
             destination.close()
         for mixed in self.mixed:
@@ -388,7 +391,7 @@ class Batch:
     def rewrite(
         self, destination: Destination, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row] | None = None
     ) -> int:
-        """Rewrite a destination, and what refers to its rows; returns how many rows fewer there are."""
+        """Rewrite a destination, and what refers to its rows. Returns by how many rows it is shorter."""
         places = elsewhere or {}
         firsts = destination.rewrite(parts, places)
         if self._links is not None:
@@ -407,7 +410,8 @@ class Batch:
     def with_linked(
         self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()
     ) -> dict[Destination, set[int]]:
-        """All rows of some destinations, and the others of publications that have a row there, or are among `links`."""
+        """Return all rows of some destinations, and the other rows of publications that have a row there or are among
+        `links`."""
         rows = {destination: self._rows_left(destination) for destination in destinations}
         for link in (*self.links.at(destinations), *links):
             for destination, row in link.rows:
@@ -424,9 +428,9 @@ class Batch:
         return self.destinations.get(destination.address) is destination and destination.rows > len(moved)
 
     def in_step(self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()) -> list[LinkedRows]:
-        """The publications that have a row in some destinations or are among `links`, and all that have a destination
-        in common with one of these that has several and is of the same connection: no queue gets them in another order
-        than they were sent in. QoS 0, for which nobody waits, keeps no order."""
+        """Return the publications that have a row in some destinations or are among `links`. With each of them that has
+        several destinations come all publications of the same connection that share a destination with it, so that no
+        queue gets them in another order than they were sent in. QoS 0, for which nobody waits, keeps no order."""
         found = {id(link): link for link in (*self.links.at(destinations), *links)}
         more = list(found.values())
         while more:
@@ -483,7 +487,7 @@ class Batch:
             self._hand_over(mark, into)
 
     def _copy_rows(self, into: Batch, source: Destination, rows: list[int]) -> dict[Row, Row]:
-        """Append rows to the other batch's destination with the same address; which has become which."""
+        """Append rows to the other batch's destination with the same address. Returns the new row for each."""
         places: dict[Row, Row] = {}
         for row in rows:
             head, body = source.puts.heads[row], source.puts.bodies[row]
@@ -496,7 +500,8 @@ class Batch:
         return places
 
     def _hand_over(self, mark: Mark, into: Batch) -> None:
-        """Have the other batch take the staged message that a row releases off its queue; a will is kept until then."""
+        """Have the other batch remove the staged message that a row releases from its queue. A will is kept until
+        then."""
         if mark.released is not None:
             session, _, token = mark.released
             takes = self.takes.get((STAGED, session.staged_key))
@@ -560,12 +565,13 @@ class Batch:
             replies.append(data)
 
     def release(self, connection: Connection, count: int) -> None:
-        """So many QoS 2 publications of a 5.0 client are released: they take room until their PUBCOMPs are sent."""
+        """Note that this many QoS 2 publications of a 5.0 client are released: they count until their PUBCOMPs are
+        sent."""
         self.uncompleted[connection] = self.uncompleted.get(connection, 0) + count
         connection.uncompleted += count
 
     def unit(self) -> Unit | None:
-        """What the queue manager is asked to commit; None: nothing."""
+        """Return what the queue manager is asked to commit, or None if there is nothing."""
         puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
         if self.state:
             puts += [puts for puts in self.state.values() if puts.heads]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Columns:
-    """Where the rows of routes with one address and policy are appended: the columns of the open batch's destination
-    with this address, or of what it puts to many queues, as long as they are open. A batch closes them when it is
+    """Where the rows of routes with one address and policy are appended: while they are open, the columns of the open
+    batch's destination with this address, or of what the batch puts to many queues. A batch closes them when it is
     submitted."""
 
     __slots__ = (
@@ -27,25 +27,25 @@ class Columns:
         self.answered = answered
         """Whether publishers wait for an answer: QoS 0 has columns of its own, because a batch notes who waits."""
         self.mixed = mixed
-        """Whether each row has a queue of its own, and the address none."""
+        """Whether each row names its own queue, and the address none."""
         self.heads: Any = None
-        """A list; None, like the next four: they are not open."""
+        """A list; None, as are the next four, while the columns are not open."""
         self.bodies: Any = None
         """A list."""
         self.owners: Any = None
-        """Who has published there: a list of connections; where rows have queues, as long as the others."""
+        """The connections that have published there; where each row has its queue, one for each row."""
         self.queues: Any = None
-        """A list, where rows have queues."""
+        """A list where each row has its queue."""
         self.released: Any = None
         """Rows that release staged messages: a list of `ReleasedRows`."""
         self.destination: Destination | None = None
-        """Whose they are."""
+        """The destination that the columns belong to."""
 
 
 class Mixed:
-    """What a batch puts to many queues by one rule, as with a queue for each device: one piece for the queue manager as
-    long as nothing of it is refused. `Batch.part` makes destinations of it when something asks for one of the queues.
-    """
+    """What a batch puts to many queues by one rule, such as one with a queue for each device. It is one piece for the
+    queue manager as long as nothing of it is refused; `Batch.part` makes destinations of it when something asks for one
+    of the queues."""
 
     __slots__ = ("_columns", "address", "policy", "publishers", "puts")
 
@@ -56,13 +56,13 @@ class Mixed:
         queues: list[str] = []
         self.puts = Puts("", queue_manager, b"", priority, persistent, [], [], syncpoint=syncpoint, queues=queues)
         self.publishers: list[Connection] = []
-        """Who has published each row."""
+        """The publisher of each row."""
         columns.heads, columns.bodies, columns.queues = self.puts.heads, self.puts.bodies, queues
         columns.owners = self.publishers
 
     @classmethod
     def open(cls, batch: Batch, columns: Columns) -> None:
-        """Have rows of these columns appended to a batch without asking, each with its queue."""
+        """Let rows of these columns be appended to a batch without asking, each with its queue."""
         batch.part(columns.address)  # another rule may put on the same queues, and order is kept
         for destination in batch.destinations.values():
             if destination.address._replace(queue="") == columns.address:
@@ -73,13 +73,13 @@ class Mixed:
         batch.undone_by(mixed.close)
 
     def close(self) -> None:
-        """From now on whoever appends rows has to ask."""
+        """Close the columns: whoever appends rows has to ask from now on."""
         columns = self._columns
         if columns.heads is self.puts.heads:
             columns.heads = columns.bodies = columns.owners = columns.queues = None
 
     def move_into(self, batch: Batch) -> None:
-        """Add its rows to a destination for each queue."""
+        """Move its rows into a destination for each queue."""
         self.close()
         for puts in self.puts.by_queue():
             destination = batch.destination(Address.of(puts), self.policy)

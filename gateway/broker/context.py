@@ -49,16 +49,18 @@ class Context:
     """State that all parts share, and the few things that all of them do."""
 
     until: float = inf
-    """Until when, by the clock that never jumps, packets are worked off in this turn; what is left is put off."""
+    """The time, by the clock that never jumps, up to which packets are processed in this turn; the rest is put off."""
     until_strangers: float = inf
-    """The same for whoever is not connected yet: what clients that are have sent waits for less of that."""
+    """The same limit for connections that are not online yet. It comes earlier, so that they do not delay what
+    connected clients have sent."""
     until_late: float = inf
-    """Until when those are served in this turn who come or go, and what was put off before."""
+    """The limit in this turn for connecting and disconnecting clients, and for what was put off before."""
     owed: bool = False
-    """Whether the next packet is taken in though time is up."""
+    """Whether the next packet is taken in even though the time is up."""
 
     on_slow: Callable[[Connection, float, int], None]
-    """Told when a packet among so many bytes of a connection has taken so many seconds."""
+    """Called when handling received data took long, with the connection, the seconds it took and the number of
+    bytes."""
 
     # Set by the engine when it joins the parts.
     slices: Slices
@@ -68,11 +70,11 @@ class Context:
     resubmit: Callable[[Batch], None]
     """Submit the batch whose commit failed once more, changed so that it can be committed."""
     abandon: Callable[[], None]
-    """The batch whose commit failed is parked; what has come after it goes on."""
+    """Park the batch whose commit failed, and continue with what has come after it."""
     write: Callable[[Connection], None]
     """Write what a connection is to be told, without waiting for the end of this round."""
     ended: Callable[[Connection, DisconnectReason], None]
-    """The connection has ended: what that means for its session."""
+    """Do for the session what follows from the end of its connection."""
     refuse_connect: Callable[[Connection, ProtocolError], None]
     """Answer a connection that is not online with a refusal, and close it."""
 
@@ -95,20 +97,22 @@ class Context:
         self.on_succession: Callable[[list[str]], None] = lambda _gateways: None
         """Told of gateways that have ended, before sessions that were theirs come here."""
         self.consume_at: Callable[[str, Origin, Taker], Intake | None] = lambda *_: None
-        """Consumes a queue of a target; None: there is none of that name."""
+        """Consumes a queue of a target. Returns None if the target has no queue with that name."""
         self.settle_others: Callable[[bytes, Callable[[], None]], None] = lambda _key, settled: settled()
         """Has a call made when all that other gateways have got so far of a queue of a target is dealt with, or they
         do not have it any more. The queue is named by the key of its markers."""
         self.on_doubt: Callable[[bytes], None] = lambda _key: None
-        """Another gateway asks for that: what was got of that queue and is not dealt with may be its by now."""
+        """Called when another gateway asks for that: what was received from that queue and has not been dealt with may
+        belong to the other gateway by now."""
         self.name_in_markers: Callable[[Released], bytes] = lambda _released: b""
         """What markers on targets may call a staged message, which has to be kept if it is staged once more."""
         self.mixes = isinstance(queue_manager, Mixing)
-        """Whether it takes puts with a queue for each row."""
+        """Whether the queue manager takes puts that name a queue for each row."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
-        """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
+        """Set if the queue manager is remote and may not answer: what is read from it while devices are served is then
+        requested and arrives later."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""
-        """This gateway's name among those that share the state queues; empty: it is alone."""
+        """This gateway's name among those that share the state queues; empty if it is the only one."""
         self.now = scheduler.now()
         self.limits = limits
         self.access = access
@@ -117,19 +121,21 @@ class Context:
         self.sessions = Registry(b"" if isinstance(queue_manager, Owners) else TOGETHER)
         self.connections: set[Connection] = set()
         self.departing: dict[Connection, float] = {}
-        """Those that have ended and whose sockets close with a commit: since when they wait for it."""
+        """Connections that have ended and whose sockets are closed by a commit, each with the time since which it waits
+        for that."""
         self.strangers = 0
-        """Bytes that are kept of those that are not online."""
+        """The number of bytes kept for connections that are not online."""
         self.behind_connacks = 0
-        """Bytes that are kept for those whose CONNACK waits for a commit."""
+        """The number of bytes kept for connections whose CONNACK waits for a commit."""
         self.stored = StoredCount()
         """What is stored for sessions."""
         self.batch = Batch()
-        """The open one."""
+        """The open batch."""
         self.attempts: list[Batch] = []
         """Batches that go before the open one: the next attempts of what was parked."""
         self.set_aside = SetAside(self, scheduler)
-        """Runs what may fail without affecting anything else: records, messages, ends of connections, timers."""
+        """Runs each unit of work (records, messages, ends of connections, timers) so that its failure affects nothing
+        else."""
         self.scheduler: Scheduler = GuardedScheduler(scheduler, self.set_aside)
         self.clock: Clock = scheduler
         """The scheduler's clock without the guard around it, as it is asked in every round."""
@@ -137,9 +143,9 @@ class Context:
         """The batch whose unit of work is being committed, or the last one."""
         self.committing = False
         self.group_commit = GroupCommit[Connection]()
-        """The clients the open batch waits for after a slow commit."""
+        """Knows the clients for which the open batch waits after a slow commit."""
         self.held_since = 0.0
-        """Since when nothing could be committed (0: all is well)."""
+        """The time since which nothing could be committed; 0 if commits succeed."""
         self.unwritten: set[Connection] = set()
         """Connections with something to be written."""
         self.refill: dict[Session, None] = {}
@@ -159,12 +165,13 @@ class Context:
         self.on_connected: Callable[[Connection], None] = lambda _connection: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.on_denied: Callable[[Connection, str, str], None] | None = None
-        """Told of publications and subscriptions that access control refuses: (connection, direction, topic)."""
+        """Called for each publication and subscription that access control refuses, with the connection, the direction
+        and the topic."""
         self.on_hop: Callable[[Hop], Callable[[], None]] | None = None
-        """Told of messages of sampled traces; what it answers is called when their batch is committed."""
+        """Called for messages of sampled traces. What it returns is called when their batch is committed."""
         self.traces: Callable[[str], bool] = lambda _client_id: False
-        """Whether somebody looks at what a client sends and gets; what it says of a client that is connected is kept
-        in `Connection.traced`. Only then the next three are told."""
+        """Whether an operator traces what a client sends and gets. The answer for a connected client is kept in
+        `Connection.traced`. The next three are called only while somebody does."""
         self.trace: Callable[[Connection, str, Any], None] | None = None
         """Told of packets that arrive, while a trace is on."""
         self.trace_out: Callable[[Connection, bytes], None] | None = None
@@ -188,16 +195,16 @@ class Context:
         self.unwritten.add(connection)
 
     def behind_connack(self, connection: Connection) -> list[bytes]:
-        """Take away, and return, what was kept to follow a connection's CONNACK."""
+        """Remove and return what was kept to follow a connection's CONNACK."""
         kept, connection.behind_connack = connection.behind_connack, []
         self.behind_connacks -= connection.behind_bytes
         connection.behind_bytes = 0
         return kept
 
     def is_overloaded(self, connection: Connection) -> bool:
-        """Whether so much is kept for a client that it gets nothing more at QoS 0, because it does not read, or because
-        its CONNACK waits, perhaps for a queue manager that is away. All clients that wait for CONNACK may have a
-        quarter of what may be kept for all."""
+        """Whether so much is kept for a client that it gets nothing more at QoS 0, because it does not read or because
+        its CONNACK waits, perhaps for a queue manager that is unavailable. All clients that wait for CONNACK may
+        together have a quarter of what may be kept for all clients."""
         most, all_of_them = self.limits.max_outgoing_bytes // 2, self.limits.max_buffered_bytes // 4
         if not connection.connack_sent:
             return connection.behind_bytes > most or 0 < all_of_them < self.behind_connacks
@@ -231,15 +238,16 @@ class Context:
         self.ended(connection, why)
 
     def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
-        """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server. [MQTT-3.14.0-1]
-        [MQTT-3.14.4-1] [MQTT-3.14.4-2] [MQTT-3.1.2-29]"""
+        """Close a connection after telling a 5.0 client the reason in a DISCONNECT. A 3.x server has no such packet.
+        [MQTT-3.14.0-1] [MQTT-3.14.4-1] [MQTT-3.14.4-2] [MQTT-3.1.2-29]"""
         told = self._disconnect(connection, reason, text)
         if told:
             self.send(connection, told)
         self.close(connection, why, text)
 
     def _disconnect(self, connection: Connection, reason: int, text: str) -> bytes:
-        """A DISCONNECT with a reason; empty for clients whose version has none."""
+        """Return the DISCONNECT with a reason; empty if the client's version has none, or the connection is not
+        online."""
         if connection.version != V5 or connection.state != ONLINE:
             return b""
         properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
@@ -251,8 +259,8 @@ class Context:
         return data
 
     def _refuse_behind_connack(self, connection: Connection, error: ProtocolError, why: DisconnectReason) -> None:
-        """Refuse a client whose CONNACK is not committed yet: CONNACK, and the answers to what was right, come first
-        [MQTT-3.2.0-1]."""
+        """Refuse a client whose CONNACK is not committed yet: CONNACK, and the answers to what was correct, are sent
+        first [MQTT-3.2.0-1]."""
         told = self._disconnect(connection, error.reason, str(error))
         self.behind_connack(connection)
         connection.close_reason, connection.leaving = str(error), True
@@ -288,7 +296,7 @@ class Context:
             self.ended(connection, "defect")
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
-        """The peer broke the protocol [MQTT-4.13.1-1] [MQTT-4.8.0-1]."""
+        """Refuse or close a connection whose client has broken the protocol [MQTT-4.13.1-1] [MQTT-4.8.0-1]."""
         if connection.state in {NEW, AUTHENTICATING}:
             self.refuse_connect(connection, error)
             return
@@ -299,7 +307,8 @@ class Context:
             self._refuse_behind_connack(connection, error, why)
 
     def keep_of_stranger(self, connection: Connection, size: int) -> int:
-        """Note how many bytes are kept of a connection that is not online; returns the sum for all such connections."""
+        """Note how many bytes are kept for a connection that is not online. Returns the sum for all such
+        connections."""
         self.strangers += size - connection.kept
         connection.kept = size
         return self.strangers
@@ -307,7 +316,7 @@ class Context:
     # -- what is stored of sessions --
 
     def is_anothers(self, session: Session | None, user: str | None, listener: str) -> bool:
-        """Whether a session belongs to another user than this one, who connects through this listener."""
+        """Whether a session belongs to a user other than this one, who connects through this listener."""
         if session is None or session.is_due(self.now):
             return False
         return not self.access.may_take(session.user, session.listener, user, listener)
@@ -338,7 +347,7 @@ class Context:
                     self.defect(session.connection, error)
 
     def denied(self, connection: Connection, direction: Literal["publish", "subscribe"], topic: str) -> None:
-        """Access control has refused a publication or a subscription."""
+        """Count a publication or subscription that access control has refused, and report it to `on_denied`."""
         listener, client_id, user, _ = connection.publisher
         series: tuple[str, AuthReason] = listener, "acl_publish" if direction == "publish" else "acl_subscribe"
         self.counters.mqtt_auth_failures[series] += 1
@@ -371,11 +380,11 @@ class Context:
         return full and not self.held_since
 
     def is_time_up(self) -> bool:
-        """Whether the rest of the packets being taken in is put off."""
+        """Whether the time for this turn is up, so that the rest of the packets is put off."""
         return self.is_full or self._is_over(self.until)
 
     def is_time_of_strangers_up(self) -> bool:
-        """The same for the packets of those that are not connected yet."""
+        """Whether the time for packets of connections that are not online yet is up in this turn."""
         return self.is_full or self._is_over(self.until_strangers)
 
     def _is_over(self, until: float) -> bool:
@@ -400,14 +409,14 @@ class Context:
         return self.committing and any(one[0] is session for one in self.running.deliveries)
 
     def unexpected(self, name: str, error: Exception) -> MQError:
-        """Record a defect that was met while something was read; returns the error that is reported to whoever asked,
-        who tries again."""
+        """Record a defect that occurred while something was read. Returns the error to report to the caller, who tries
+        again."""
         self.set_aside.keep("call", name, error)
         return MQError(2195, "a defect of the gateway")  # MQRC_UNEXPECTED_ERROR
 
     def ask(self, read: Callable[[], _T], answered: Callable[[_T | MQError], None]) -> None:
-        """Call `answered` with what `read` finds at the queue manager: at once where that is part of this process, in a
-        later turn of the reactor where it is remote and may not answer."""
+        """Call `answered` with what `read` finds at the queue manager: at once if the queue manager is part of this
+        process, in a later turn of the reactor if it is remote and may not answer."""
         if self.remote_reads is None:
             answered(found_or_raised(read))
             return

@@ -18,23 +18,23 @@ class Undelivered(NamedTuple):
     """A message, why it cannot be put or handed over, and where it should have gone."""
 
     head: bytes
-    """Descriptor and the first of its data."""
+    """Descriptor and the beginning of the data."""
     body: bytes
     reason: int
     queue: str
     queue_manager: str
-    """Of that queue; empty: the gateway's own."""
+    """The queue manager of that queue; empty: the gateway's own."""
     persistent: bool
 
 
 def put(context: Context, batch: Batch, message: Undelivered, now: float) -> Row:
-    """The row of its dead letter, which has the priority of the message. The queue manager is asked how long that may
-    be."""
+    """Append a message to the dead-letter queue and return its row, which has the priority of the message. The queue
+    manager is asked how long it may be."""
     return DeadLetters(context, batch, message, now).put(message.head, message.body)
 
 
 class DeadLetters:
-    """Those of messages that one queue has refused together: what they have in common is found once."""
+    """Dead letters for messages that one queue has refused together: what they have in common is found once."""
 
     def __init__(self, context: Context, batch: Batch, alike: Undelivered, now: float) -> None:
         self._batch = batch
@@ -44,10 +44,10 @@ class DeadLetters:
         self._manager = alike.queue_manager or context.queue_manager.name
         self._longest = context.queue_manager.max_length(self._queue)
         self._open: dict[int, Destination] = {}
-        """By priority."""
+        """The dead-letter queue's open destination for each priority."""
 
     def put(self, head: bytes, body: bytes) -> Row:
-        """The row of one. It has the priority of the message."""
+        """Append one message; returns its row. It keeps the priority of the message."""
         alike, priority = self._alike, mqmd.number(head, mqmd.AT_PRIORITY)
         destination = self._open.get(priority)
         if destination is None:
@@ -60,5 +60,5 @@ class DeadLetters:
         return self._batch.append(destination, made.head, made.body)
 
     def interrupt(self) -> None:
-        """Something else has been put, perhaps to the same queue."""
+        """Forget the open destinations: something else has been put, perhaps to the same queue."""
         self._open.clear()

@@ -68,9 +68,10 @@ from gateway.session.connection import CLOSED, NEW, ONLINE, Connection
 _T = TypeVar("_T")
 SLOW_SECONDS = 0.02
 MANY_STRANGERS = 16
-"""If more than so many who are not connected yet send something at once, the others do not wait for them."""
+"""If more connections than this that are not online yet send something at once, the batch of connected clients is
+submitted before they are served."""
 MAX_ROWS = 20_000
-"""With so many rows, or answers, in the open batch while a commit runs nothing more is read."""
+"""With this many rows or answers in the open batch, nothing more is read while a commit runs."""
 
 
 class Engine:
@@ -180,7 +181,7 @@ class Engine:
         return handlers
 
     def recover(self, on_read: Callable[[], None] = lambda: None) -> dict[str, int]:
-        """Bring back what is stored, before anything is served. Returns how much there was, for the log. `on_read` is
+        """Restore what is stored, before anything is served. Returns how much was restored, for the log. `on_read` is
         called for each record."""
         self.recovery.on_read = on_read
         counts = self.recovery.recover(self.ownership)
@@ -190,7 +191,8 @@ class Engine:
     # -- connections --
 
     def connected(self, link: Link) -> Connection | None:
-        """A socket was accepted. Returns None if the connection is refused, because the gateway is full or stopping."""
+        """Register an accepted socket. Returns None if the connection is refused, because the gateway is full or
+        stopping."""
         context = self.context
         if context.draining or len(context.connections) >= context.limits.max_connections:
             return None
@@ -206,7 +208,7 @@ class Engine:
         return connection
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
-        """The socket is closed."""
+        """End the connection whose socket has closed."""
         connection.leaving = False
         self.context.departing.pop(connection, None)
         self.context.behind_connack(connection)
@@ -246,7 +248,7 @@ class Engine:
         return behind
 
     def _take_known(self, rest: Rest) -> Rest:
-        """What is left of those who are online; returns what is of others."""
+        """Take the packets of connections that are online. Returns the data of the others."""
         strangers = [one for one in rest if one[0].state != ONLINE]
         self._take_rest([one for one in rest if one[0].state == ONLINE] if strangers else rest)
         return strangers
@@ -311,7 +313,7 @@ class Engine:
         return others, apart
 
     def _take_one(self, connection: Connection, data: bytes, at: int) -> int:
-        """Take the packet at `at`, of any kind; returns where what is left of the data begins."""
+        """Take the packet at `at`, of any kind. Returns where the rest of the data begins."""
         context, end = self.context, len(data)
         if connection.state == CLOSED:
             return end
@@ -332,7 +334,7 @@ class Engine:
         return stop
 
     def _online(self, connection: Connection) -> None:
-        """A client was let in: what it sent early is taken now, or in its turn."""
+        """Take what a client sent before it was let in, at once or when its turn comes."""
         data = self.early.taken(connection)
         if connection in self.put_off:
             self.put_off.add_first(connection, data)
@@ -391,8 +393,8 @@ class Engine:
         self._check_pressure()
 
     def _hand_over(self, unit: Unit) -> None:
-        """Have a unit committed. If this raises, nobody can tell whether the unit is committed and nothing could be
-        committed any more, so the process ends, whoever called."""
+        """Have a unit committed. If this raises, nobody can tell whether the unit is committed, and nothing more could
+        be committed, so the process ends whoever the caller is."""
         try:
             self.context.submit(unit, self.done)
         except Exception as error:
@@ -400,7 +402,7 @@ class Engine:
             raise
 
     def _next_batch(self) -> Batch:
-        """The open batch; another one is open from now on."""
+        """Return the open batch, and open another one."""
         context = self.context
         if context.batch.changed:
             context.persist_changed()
@@ -434,7 +436,8 @@ class Engine:
         return "queue_full" if self.parking.rows >= MAX_PARKED_ROWS else "batch_full"
 
     def done(self, unit: Unit, outcome: Outcome) -> None:
-        """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
+        """Handle the queue manager's answer: the unit is committed, or it is not, for the reason given, and then
+        nothing of it is."""
         context = self.context
         batch = context.running
         context.now = context.clock.now()
@@ -468,7 +471,7 @@ class Engine:
             self.flush()
 
     def finish(self, batch: Batch) -> None:
-        """The commit has returned: acknowledge, then deliver."""
+        """Acknowledge, then deliver, what a commit that has returned contained."""
         committed(batch.pending)
         for connection, count in batch.uncompleted.items():
             connection.uncompleted -= count
@@ -511,8 +514,9 @@ class Engine:
             raise
 
     def _step(self, batch: Batch, call: Callable[..., _T], *args: object) -> _T | None:
-        """Do one thing that follows a commit. If it runs into a defect, nobody can tell who has not heard of the
-        commit, so those who wait for an answer in it are disconnected: they come back, and their sessions tell them."""
+        """Do one thing that follows a commit. If this runs into a defect, nobody can tell who has not been told of the
+        commit, so all who wait for an answer in the batch are disconnected: they reconnect, and their sessions tell
+        them."""
         try:
             return call(*args)
         except Exception as error:  # noqa: BLE001 -- the other steps are taken
@@ -524,7 +528,7 @@ class Engine:
     # -- a commit that failed --
 
     def resubmit(self, batch: Batch) -> None:
-        """Submit the batch that failed once more, changed so that it can be committed; what came after it has
+        """Submit the batch that failed once more, changed so that it can be committed. What came after it has
         waited."""
         unit = self.context.or_end(batch.unit)
         if unit is not None:
@@ -533,7 +537,7 @@ class Engine:
             self.done(Unit([]), Outcome())
 
     def abandon(self) -> None:
-        """Park the messages of the batch that failed; what came after it goes on."""
+        """Park the messages of the batch that failed, and continue with what came after it."""
         self.context.committing = False
         if not (self._submitting or self.context.group_commit.gathering):
             self.flush()
@@ -541,7 +545,8 @@ class Engine:
     # -- time --
 
     def tick(self) -> None:
-        """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
+        """Do what is due once a second: keep-alives, connections without CONNECT, expired sessions, wills, and
+        retries."""
         context = self.context
         context.now = context.clock.now()
         now, seconds = context.now, context.clock.monotonic()

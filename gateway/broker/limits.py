@@ -21,7 +21,7 @@ class Limits:
     strict_client_ids: bool = True
     max_packet: int = 1 << 20
     max_connect: int = 128 << 10
-    """Largest packet before CONNACK, and all that is held until then: its client is not authenticated."""
+    """Largest packet before CONNACK, and all that is held until then: the client is not authenticated yet."""
     max_payload: int = 0
     max_qos: int = 2
     retain: bool = True
@@ -32,15 +32,16 @@ class Limits:
     max_connections: int = 20_000
     max_sessions: int = 100_000
     max_listener_sessions: int = 0
-    """Of clients that came last through one listener; 0: as many as there may be."""
+    """Sessions of clients that last connected through one listener; 0: no limit."""
     connect_timeout: float = 10.0
     max_queued: int = 1000
     max_queued_bytes: int = 64 << 20
     refuse_when_full: bool = False
-    """A session that is full has what it would get refused for everybody, instead of going without."""
+    """When a session is full, publications for it are refused to their publishers, instead of the session going without
+    them."""
     max_total_queued: int = 0
     max_total_queued_bytes: int = 0
-    """Of all sessions together; 0: no limit."""
+    """For all sessions together; 0: no limit."""
     retry_interval: float = 20.0
     retry_versions: frozenset[int] = frozenset({3})
     session_expiry_max: int = 7 * 86_400
@@ -55,18 +56,18 @@ class Limits:
     max_outgoing_bytes: int = 8 << 20
     """Bytes written and not taken by a slow reader before its connection is closed."""
     max_buffered_bytes: int = 0
-    """Bytes that have not arrived as whole packets and bytes that are not taken, of all connections; 0: no limit."""
+    """Bytes of incomplete packets and bytes that clients have not read yet, over all connections; 0: no limit."""
     max_user_properties: int = 1000
     shared_subscriptions: bool = True
     server_reference: str = ""
     response_prefix: str = "reply/"
     """Where Response Information tells a client to have its answers sent."""
     listeners: dict[str, Limits] = field(default_factory=dict)
-    """Those of listeners that have some of their own."""
+    """The limits of listeners that have their own, by name."""
 
     @property
     def patience(self) -> float:
-        """Seconds in which a client that comes or goes has its commit."""
+        """Seconds within which the commit for a client that comes or goes must return."""
         return max(self.connect_timeout, LEAST_SECONDS)
 
     @property
@@ -75,7 +76,7 @@ class Limits:
         return self.refuse_when_full or any(one.refuse_when_full for one in self.listeners.values())
 
     def at(self, listener: str) -> Limits:
-        """What holds for clients of a listener."""
+        """The limits that hold for clients of a listener."""
         return self.listeners.get(listener, self)
 
 
@@ -97,36 +98,37 @@ class StoredCount:
         self.messages = 0
         self.bytes = 0
         self.on_full: Callable[[Session], None] = lambda _session: None
-        """Told of a session without room for what it would get; once, until it has room again."""
+        """Told, once, of a session that has no room for what it would get; told again only after it has had room."""
         self._told: set[Session] = set()
         self.skipped: Skipped | None = None
-        """Since the start."""
+        """What was skipped since the start."""
 
     def full(self, limits: Limits, session: Session, size: int, count: int = 1) -> bool:
-        """Whether one more message of this size, or so many, is too much for the session, or for all of them."""
+        """Whether `count` more messages of `size` bytes in all are too much for the session, or for all sessions
+        together."""
         if session.stored + count > limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
             return True
         return not self.room(limits, size, count)
 
     def full_from(self, limits: Limits, session: Session, size: int) -> int | None:
-        """From which size on there is no room for a message in the session until less is stored for it, where one of
-        this size has none; None: that does not depend on the session alone."""
+        """For a session that has no room for a message of this size, the size from which on it takes none until less is
+        stored for it; None: that does not depend on the session alone."""
         if session.stored >= limits.max_queued:
             return 0
         return size if session.stored_bytes + size > limits.max_queued_bytes else None
 
     def room(self, limits: Limits, size: int, count: int) -> bool:
-        """Whether all sessions together have room for so much more."""
+        """Whether all sessions together have room for this much more."""
         most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
         return not ((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
 
     def left(self, limits: Limits) -> tuple[int, int]:
-        """For how many messages and bytes more all sessions together have room."""
+        """How many more messages and bytes all sessions together have room for."""
         most, most_bytes = limits.max_total_queued or sys.maxsize, limits.max_total_queued_bytes or sys.maxsize
         return most - self.messages, most_bytes - self.bytes
 
     def added(self, session: Session, size: int, messages: int = 1) -> None:
-        """So much more is stored for it, or less."""
+        """Count this much more as stored for a session; negative numbers count less."""
         session.stored += messages
         session.stored_bytes += size
         self.messages += messages
@@ -135,26 +137,27 @@ class StoredCount:
             session.be_in_turn()  # it may have room again
 
     def taken(self, session: Session, size: int) -> None:
-        """A message was acknowledged, or is given up."""
+        """Count a message as no longer stored: it was acknowledged, or is given up."""
         self.added(session, -size, -1)
 
     def emptied(self, session: Session) -> None:
-        """Nothing is stored for it any more."""
+        """Count nothing as stored for a session any more."""
         self.added(session, -session.stored_bytes, -session.stored)
 
     def no_room(self, session: Session) -> None:
-        """Something was not stored for it."""
+        """Report, once, that something was not stored for a session."""
         if session not in self._told:
             self._told.add(session)
             self.on_full(session)
 
     def skip(self, session: Session, now: float) -> None:
-        """A copy for it is lost."""
+        """Count a copy that a session does not get for want of room."""
         count = 1 if self.skipped is None else self.skipped.count + 1
         self.skipped = Skipped(count, session.client_id, now)
         self.no_room(session)
 
     def tick(self, limits: Limits) -> None:
-        """Sessions that have room again are told of anew when they have none."""
+        """Forget which sessions were reported full if they have room again, so that they are reported anew next
+        time."""
         if self._told:
             self._told = {one for one in self._told if not one.ended and self.full(limits.at(one.listener), one, 1)}

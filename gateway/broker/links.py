@@ -1,7 +1,7 @@
-"""Which rows of a batch are one publication's: they are committed together, or none of them is. Pure.
+"""Which rows of a batch belong to one publication: all of them are committed together, or none is. Pure.
 
-Nothing asks for them unless something fails. Then hundreds of queues may have refused, each with a few publications,
-and those of one are found without a look at all others.
+Nothing asks for this unless something fails. Then hundreds of queues may have refused, each with a few publications,
+and those of one queue are found without a look at all others.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 
 class LinkedRows(NamedTuple):
-    """A publication with several destinations, or that may have had several: all of its rows are committed together, or
-    none, and where one waits, so does what its connection sends to any of these destinations."""
+    """The rows of a publication that has several destinations, or may have had several: all are committed together, or
+    none; and while one waits, so does what the same connection sends to any of these destinations."""
 
     rows: list[Row]
     connection: Connection | None
 
     def reaches(self, destinations: Iterable[Destination]) -> bool:
-        """Whether one of its rows is there."""
+        """Whether one of its rows is in one of these destinations."""
         return any(one in destinations for one, _ in self.rows)
 
 
 class Links:
-    """Those of one batch, in order."""
+    """The linked rows of one batch, in order."""
 
     __slots__ = ("_all", "_at", "_indexed", "_of", "runs")
 
     def __init__(self) -> None:
         self.runs: list[LinkedRun] = []
-        """As they were noted: `all` has them one by one."""
+        """Linked rows as they were noted; `all` turns them into `LinkedRows`."""
         self._all: list[LinkedRows] = []
         self._at: dict[Destination, list[LinkedRows]] = {}
-        """By destination, and `_of` by connection and destination, as far as they are indexed. One may have left a
-        destination since."""
+        """Linked rows by destination; `_of` has them by connection and destination. Only those indexed so far, and some
+        may have left a destination since."""
         self._of: dict[tuple[Connection | None, Destination], list[LinkedRows]] = {}
         self._indexed = 0
 
     def all(self) -> list[LinkedRows]:
-        """All of them, one by one; to be added to."""
+        """All linked rows, publication by publication, in the list that is kept: callers may append to it."""
         for destinations, firsts, count, connection in self.runs:
             for at in range(count):
                 rows = [(one, first + at) for one, first in zip(destinations, firsts, strict=True)]
@@ -55,18 +55,19 @@ class Links:
         return self._all
 
     def at(self, destinations: Iterable[Destination]) -> list[LinkedRows]:
-        """Those that have a row in one of these destinations."""
+        """The publications that have a row in one of these destinations."""
         self._index()
         found = {id(link): link for one in destinations for link in self._at.get(one, ()) if link.reaches((one,))}
         return list(found.values())
 
     def of(self, connection: Connection | None, destination: Destination) -> Iterator[LinkedRows]:
-        """Those of a connection that have a row in a destination."""
+        """The publications of a connection that have a row in a destination."""
         self._index()
         return (link for link in self._of.get((connection, destination), ()) if link.reaches((destination,)))
 
     def renumber(self, destination: Destination, firsts: list[int], elsewhere: dict[int, Row]) -> None:
-        """Rows of a destination have become those from `firsts[row]` to `firsts[row + 1]`, or have gone `elsewhere`."""
+        """Follow the rows of a destination: each has become those from `firsts[row]` to `firsts[row + 1]`, or has gone
+        `elsewhere`."""
         for link in self.at((destination,)):
             rows, link.rows[:] = list(link.rows), ()
             for one, number in rows:
@@ -79,7 +80,7 @@ class Links:
                     link.rows.extend((one, at) for at in range(firsts[number], firsts[number + 1]))
 
     def forget_empty(self) -> None:
-        """Those whose rows have all gone."""
+        """Forget publications whose rows have all gone."""
         self._all = [link for link in self.all() if link.rows]
         self._at, self._of, self._indexed = {}, {}, 0
 

@@ -1,4 +1,4 @@
-"""What is remembered about rows of the open batch, in case their queue refuses them: marks. Pure."""
+"""Marks: what is remembered about rows of the open batch in case their queue refuses them. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cause(NamedTuple):
 
 
 class WaitingWill(NamedTuple):
-    """What the state queue says of a will whose message has to wait for its queue."""
+    """The record of a will on the state queue, kept because its message may have to wait for its queue."""
 
     key: bytes
     record: bytes
@@ -38,10 +38,11 @@ class SourceQueue(Protocol):
     key: bytes
 
     def leave(self, batch: Batch, token: Token) -> None:
-        """The batch, which was refused, does not take a message any more."""
+        """Leave a message out of the batch, which was refused: the batch does not take it any more."""
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
-        """A message can neither be delivered nor dead-lettered: it stays, and the queue is not read for a moment."""
+        """Leave a message on the queue, as it can neither be delivered nor dead-lettered; the queue is not read for a
+        moment."""
 
 
 class Mark(NamedTuple):
@@ -50,14 +51,14 @@ class Mark(NamedTuple):
     released: Released | None = None
     """The staged QoS 2 message that it releases."""
     cause: Cause | None = None
-    """Why it is dead-lettered: counted when that is committed."""
+    """Why it is dead-lettered; counted when that is committed."""
     source: tuple[SourceQueue, Token] | None = None
-    """The queue that it came from: if it cannot be put, the message stays there."""
+    """The queue that the message came from, where it stays if it cannot be put."""
     will: WaitingWill | None = None
-    """What is kept of it if its queue has to be waited for, as it is a will."""
+    """For a will: what is kept of it if its queue has to be waited for."""
 
     def updated(self, other: Mark) -> Mark:
-        """This mark, with what the other says where it says something."""
+        """This mark with the fields that are set in the other one replaced."""
         return Mark(
             other.released or self.released, other.cause or self.cause, other.source or self.source,
             other.will or self.will,

@@ -26,24 +26,24 @@ class Move(NamedTuple):
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """Of these messages."""
+        """The tokens of these messages."""
         return self.run.tokens[self.first : self.first + self.rows]
 
     @property
     def bodies(self) -> list[bytes]:
-        """Of these messages."""
+        """The bodies of these messages."""
         return self.run.bodies[self.first : self.first + self.rows]
 
     @property
     def size(self) -> int:
-        """Bytes of these messages."""
+        """The bytes of these messages, heads included."""
         run = self.run
         bodies = run.size if self.rows == len(run.ids) else sum(map(len, self.bodies))
         return bodies + self.rows * len(run.head)
 
 
 def add_moves(moves: Iterable[Move], session: Session, unit: Unit) -> None:
-    """Add them to a unit of work: neighbours that go to the same queue as one."""
+    """Add moves to a unit of work; neighbours that go to the same queue become one."""
     for move in moves:
         queue, manager, priority = move.run.address[:3]
         longest, tokens = len(move.run.head) + move.run.longest, move.tokens

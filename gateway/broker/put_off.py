@@ -1,9 +1,9 @@
 """Packets that are put off, so that what one client sends keeps the others waiting for a moment only. Pure.
 
-What was read in one turn of the reactor is worked off until the turn's time is up: `Context.until`. What is left of it
-then comes in later turns, for a few milliseconds each, one client after the other; clients whose packets were only
-behind those of others come first. Meanwhile nothing more is read from a client whose packets are put off, and nothing
-of it overtakes them.
+What was read in one turn of the reactor is worked off until the turn's time is up: `Context.until`. What is left then
+comes in later turns, for a few milliseconds each, one client after the other; clients whose packets were merely behind
+those of others come first. Meanwhile nothing more is read from a client whose packets are put off, and nothing of its
+own overtakes them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
 
 TURN_SECONDS, STRANGERS_SECONDS = 0.015, 0.002
-"""For what was read in one turn, and after how much of it those that are not connected yet have to wait."""
+"""Time for what was read in one turn, and how much of it may pass before connections that are not online have to
+wait."""
 LATER_SECONDS, SLICE_SECONDS = 0.006, 0.002
-"""In one turn for all that was put off, and for one client of them; what is read in the same turn counts towards the
-first, for everybody else waits for both."""
+"""Time in one turn for all that was put off, and for one client of it. What is read in the same turn counts towards the
+first, because everybody else waits for both."""
 FULL_SECONDS = 0.002
-"""Until it is looked again whether a full batch has gone."""
+"""Time until the next look whether a full batch has gone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +33,10 @@ class _Late:
     """What is put off of one connection."""
 
     generation: int
-    """Of the connection's routes."""
+    """The generation of the connection's routes before it was put off."""
     packets: list[Any] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
-    """What came behind them, from the beginning of a packet on."""
+    """The bytes that came after these packets, from the beginning of a packet on."""
     is_strangers: bool = False
     """Whether it begins with CONNECT."""
 
@@ -46,33 +47,34 @@ class PutOff:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.packets: Callable[[Connection, list[Any]], None] = lambda _connection, _packets: None
-        """Takes in packets; set by the engine. What it does not get to in time it puts off."""
+        """Takes in packets, and puts off what it does not get to in time; set by the engine."""
         self.received: Callable[[Connection, bytes], None] = lambda _connection, _data: None
-        """The same with bytes, from the beginning of a packet on."""
+        """Takes in bytes, from the beginning of a packet on; set by the engine."""
         self.on_busy: Callable[[Connection, bool], None] = lambda _connection, _busy: None
-        """Told when packets of a connection are put off, and when there are none any more."""
+        """Told when packets of a connection are put off, and when none are any more."""
         self._waiting: dict[Connection, _Late] = {}
-        """What waits."""
+        """What waits, by connection."""
         self._first: deque[Connection] = deque()
-        """Those that took no time themselves."""
+        """Connections that took no time themselves, which come before `_others`."""
         self._others: deque[Connection] = deque()
         self._held: set[Connection] = set()
-        """Those of which nothing is taken in for the moment."""
+        """Connections of which nothing is taken in for the moment."""
         self._strangers = 0
-        """How many of them have sent no CONNECT before."""
+        """How many waiting connections were new: what is put off of them begins with CONNECT."""
         self._now: Connection | None = None
-        """Whose packets are being taken in again."""
+        """The connection whose packets are being taken in again."""
         self._planned = False
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._waiting
 
     def add_data(self, connection: Connection, data: bytes, *, slow: bool) -> None:
-        """Bytes that are to come later. They are not looked at before: to decode what many have sent takes long."""
+        """Put off bytes that a connection has sent. They are not decoded before their turn: to decode what many have
+        sent takes long."""
         self._late(connection, slow=slow).data += data
 
     def hold(self, connection: Connection) -> None:
-        """Put off all that comes of a connection until `let_go`: a packet of it takes many turns."""
+        """Put off all that a connection sends until `let_go`, because one of its packets takes many turns."""
         self._late(connection, slow=True)
         self._held.add(connection)
         for queue in (self._first, self._others):
@@ -82,8 +84,8 @@ class PutOff:
     def take_alike(
         self, connection: Connection, length_of: Callable[[bytearray, int], int], take: Callable[[bytes], bool]
     ) -> None:  # fmt: skip
-        """Of a connection that is held, take in what comes first: packets of which this tells the length, as long as
-        they are taken."""
+        """Take in, from a connection that is held, the packets at its front whose length `length_of` tells, as long as
+        `take` accepts them."""
         late = self._waiting.get(connection)
         if late is None or late.packets or connection.generation != PUT_OFF:
             return
@@ -97,29 +99,29 @@ class PutOff:
                 connection.generation = PUT_OFF
 
     def let_go(self, connection: Connection) -> None:
-        """What was put off meanwhile comes in its turn."""
+        """End a `hold`: what was put off meanwhile comes in its turn."""
         if connection in self._held:
             self._held.discard(connection)
             self._first.append(connection)
             self._plan()
 
     def is_behind(self, connection: Connection) -> bool:
-        """Whether something of a connection is put off that comes soon: no packet of it takes many turns."""
+        """Whether something is put off of a connection that will come soon, as none of its packets takes many turns."""
         return connection in self._waiting and connection not in self._held
 
     def goes_before(self, connection: Connection) -> bool:
-        """Whether there is a CONNECT that came before all that this connection sends, which is its first. They may be
-        of one client, of whom the last is the one that stays."""
+        """Whether a CONNECT is put off that came before this connection's first packet. Both may be of one client, of
+        whom the last connection is the one that stays."""
         return self._strangers > 0 and connection is not self._now
 
     def add_first(self, connection: Connection, data: bytes) -> None:
-        """The same with bytes that came before all else of this connection that waits."""
+        """Put off bytes that came before everything else of this connection that waits."""
         late = self._late(connection, slow=False)
         late.data = bytearray(data) + late.data
 
     def add(self, connection: Connection, packets: list[Any], *, slow: bool) -> None:
-        """Packets that are to come later, before all else that waits of this connection; `slow`: they come after some
-        of the same connection that took long."""
+        """Put off packets, before all else of this connection that waits; `slow`: they follow packets of the same
+        connection that took long."""
         late = self._late(connection, slow=slow)
         late.packets = packets + late.packets
 
@@ -142,7 +144,7 @@ class PutOff:
             self.context.set_aside.later(seconds, self._work_off)
 
     def _work_off(self) -> None:
-        """Some of what was put off."""
+        """Take in some of what was put off."""
         context = self.context
         monotonic = context.scheduler.monotonic
         context.now = context.scheduler.now()
@@ -187,7 +189,7 @@ class PutOff:
             self.received(connection, bytes(late.data))
 
     def _over(self, connection: Connection) -> None:
-        """All packets of a connection are taken in: what was wrong behind them is told now."""
+        """All packets of a connection are taken in: resume reading, and report what was wrong behind them."""
         if connection.connack_sent:  # what was not taken in was no silence; a CONNECT that waited is nothing behind it
             connection.last_read = self.context.scheduler.monotonic()
         self.on_busy(connection, False)  # noqa: FBT003 -- as above

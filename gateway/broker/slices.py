@@ -1,8 +1,8 @@
-"""Work on many things at once, in slices: what comes of a second in which a hundred thousand sessions expire keeps
+"""Work on many things at once, done in slices, so that a second in which a hundred thousand sessions expire keeps
 nobody waiting. Pure.
 
-A piece of work is an iterator that has done one thing more with each step. It goes on in later turns of the reactor
-when its time is up; the same work is not begun again before it is over.
+A piece of work is an iterator that does one thing with each step. When its time is up it goes on in later turns of the
+reactor; the same work is not begun again before it is over.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
 
 SLICE_SECONDS = 0.01
-"""In one turn, for all such work together."""
+"""Time in one turn for all such work together."""
 TICK_SECONDS = 0.002
-"""For each look at all connections or sessions, in the turn in which it is due; the rest comes in later ones."""
+"""Time for each look at all connections or sessions in the turn in which it is due; the rest is done in later turns."""
 MOST_IN_A_TURN = 10
-"""So many share a turn: what is done soon does not wait for turns that others take whole."""
+"""At most this many pieces of work share a turn equally: brief work does not wait for turns that other work fills
+alone."""
 
 
 class Slices:
-    """What is under way."""
+    """The work that is under way."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._under_way: dict[str, Iterator[None]] = {}
-        """By name, what has waited longest first."""
+        """By name; what has waited longest comes first."""
         self._planned = False
 
     def run(self, name: str, work: Callable[[], Iterator[None]], seconds: float = SLICE_SECONDS) -> None:
-        """Begin some work, unless what was begun under this name goes on still; as much as there is time for is done
-        at once, `seconds` where many may begin some in one turn."""
+        """Begin some work, unless work begun under this name is still going on. As much as `seconds` allow is done at
+        once; they are fewer where many may begin work in one turn."""
         if name not in self._under_way:
             self._under_way[name] = work()
             self._step(name, self.context.scheduler.monotonic() + seconds)
             self._plan()
 
     def _step(self, name: str, until: float) -> None:
-        """Go on with some work. What it raises ends it."""
+        """Continue some work until its time is up. Work that raises is over."""
         work, monotonic = self._under_way.pop(name), self.context.scheduler.monotonic
         for _ in work:
             if monotonic() > until:

@@ -1,4 +1,5 @@
-"""Work in steps: what is read where the queue manager is remote, and what has to be waited for. Pure."""
+"""Work in steps: what is read one step at a time where the queue manager is remote, and what has to be waited for.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ from gateway.errors import MQError
 
 _T = TypeVar("_T")
 Steps = Generator[Callable[[], Any] | None, Any, _T]
-"""Yields what is to be read at each step, and is sent what was found; None, where others get their turn; or `WAIT`."""
+"""Yields at each step what is to be read, and is sent what was found; yields None where others may take a turn, or
+`WAIT`."""
 Reads = Generator[Callable[[], Any], Any, _T]
-"""Yields what is to be read at each step alone."""
+"""Yields nothing but what is to be read at each step."""
 
 
 def WAIT() -> None:  # noqa: N802 -- a value to be compared with
-    """Yielded by what goes on when it is called again."""
+    """Yielded by work that waits and is continued by a call."""
 
 
 def waited_for(context: Context, begin: Callable[[Callable[[], None]], None], go_on: Callable[[], None]) -> Steps[None]:
-    """What `begin` is given is called. If that is not at once, `WAIT` is yielded, and `go_on` called in a later
-    turn."""
+    """Hand `begin` a function to be called when what is waited for is done. If it is not called at once, yield `WAIT`,
+    and have `go_on` called in a later turn."""
     called: list[bool] = []
     waits: list[bool] = []
 
@@ -37,7 +39,7 @@ def waited_for(context: Context, begin: Callable[[Callable[[], None]], None], go
 
 
 def ask_in_steps(context: Context, reads: Reads[_T], answered: Callable[[_T | MQError], None]) -> None:
-    """Have `answered` called with what the reads come to, or with what one of them has met."""
+    """Have `answered` called with the result of the reads, or with the error that one of them met."""
 
     def go_on(found: Any) -> None:
         if isinstance(found, MQError):

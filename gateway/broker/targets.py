@@ -1,13 +1,13 @@
-"""Units of work with messages for other queue managers: put there first, then the rest is committed. Pure.
+"""Units of work with messages for other queue managers: these are put there first, then the rest is committed. Pure.
 
 A batch is split by queue manager. What goes to a target is one unit of work there; when all targets have committed
 theirs, the rest of the batch is committed where the state is, and only then is anything acknowledged. So a QoS 1
-message is on its queue before its PUBACK; if the gateway dies between the two commits its device sends it again.
+message is on its queue before its PUBACK; if the gateway dies between the two commits, the device sends it again.
 
-QoS 2 messages are taken off the queue of staged messages in that second commit. What a target has of them stands in a
-marker, a message that is put in the unit of work that puts them. After a death between the commits the PUBREL comes
-again, to this gateway or to the one that has taken its sessions over, and the marker says that nothing is to be put
-again. The next unit takes the marker away.
+QoS 2 messages are taken off the queue of staged messages in that second commit. Which of them a target already has is
+recorded in a marker, a message that is put in the same unit of work as they are. If the gateway dies between the
+commits, the PUBREL comes again, to this gateway or to the one that has taken its sessions over, and the marker says
+that nothing is to be put again. The next unit takes the marker away.
 """
 
 from __future__ import annotations
@@ -49,24 +49,26 @@ class _Side:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.seen = False
-        """What others have left there has been looked at: all that is there of staged messages is known."""
+        """Whether the markers that others have left there were read, so that all staged messages that are there are
+        known."""
         self.there: Counter[_Row] = Counter()
-        """Messages that a unit has put that had been given up: they come again, and are not put again."""
+        """Messages put by a unit that had been given up: they come again, and are not put again."""
         self.crossed: set[bytes] = set()
         """QoS 2 messages that are there although they are still staged."""
         self.doubtful: set[bytes] = set()
-        """Those that may be there: of a unit that was given up."""
+        """QoS 2 messages that may be there: their unit was given up."""
         self.old: list[Token] = []
-        """Markers that are not needed any more."""
+        """Markers that are no longer needed."""
 
     def found(self, markers: list[Stored]) -> None:
-        """It takes messages again: what earlier processes have left there counts."""
+        """The target takes messages again: note what earlier processes have left there."""
         self.seen = True
         for stored in markers:
             self.crossed.update(names_in(stored))
 
     def settled(self, names: list[bytes], gone: set[int], unit: Unit, outcome: Outcome) -> None:
-        """What has become of a unit that was given up. `gone`: those of its puts that do not come here again."""
+        """Note what has become of a unit that was given up. `gone`: those of its puts that do not come to this target
+        again."""
         self.doubtful.difference_update(names)
         if outcome.failures:
             return
@@ -82,7 +84,7 @@ class _Side:
 
 
 class Targets:
-    """Submits the units of batches."""
+    """Submits the units of batches, to targets first where they have messages for these."""
 
     def __init__(self, context: Context, targets: Iterable[Target]) -> None:
         self.context = context
@@ -97,13 +99,13 @@ class Targets:
         context.on_succession, context.name_in_markers = self.succeed, self._name_kept
 
     def succeed(self, gateways: list[str]) -> None:
-        """What gateways that have ended have put on targets counts as put, before a PUBREL comes for it again."""
+        """Count what gateways that have ended have put on targets as put, before a PUBREL comes for it again."""
         for side in self.sides.values():
             side.target.fence_off(gateways)
             side.seen = side.seen and not side.target.away
 
     def consume(self, target: str, origin: Origin, taker: Taker) -> Intake | None:
-        """Consume a queue of a target; None: it is not known."""
+        """Consume a queue of a target; returns None if the target is not known."""
         side = self.sides.get(target)
         return None if side is None else side.target.consume(origin, taker)
 
@@ -116,14 +118,15 @@ class Targets:
         return known or staged_name(session.staged_key, token)
 
     def _name_kept(self, released: Released) -> bytes:
-        """The same if there may be such a marker, because it was released before."""
+        """The name by which markers call a staged message if there may be such a marker, because the message was
+        released before; else empty."""
         name, restored = self.name_of(released), released[0].restored
         may_be = (restored is not None and released[2] in restored) or any(one.has(name) for one in self.sides.values())
         return name if may_be else b""
 
     def _where_to(self, released: Released, several: Spread) -> str:
-        """Where a staged message has to go that is addressed to several targets: to the one that has it, or may have
-        it. What was staged before this process, or elsewhere, any of them may have that has not been looked at."""
+        """The target of a staged message that is addressed to several: the one that has it, or may have it. What was
+        staged before this process began, or elsewhere, may be on any target that has not been looked at."""
         name, session = self.name_of(released), released[0]
         sides = [self.sides[one] for one in several.names if one in self.sides]
         holder = next((side.target.name for side in sides if side.has(name)), "")
@@ -133,8 +136,8 @@ class Targets:
         return several.chosen(after_all=restored and not all(side.seen for side in sides))
 
     def _bind(self, batch: Batch) -> bool:
-        """Address staged messages that one of several targets has, or may have, to that alone; whether there are
-        any."""
+        """Address staged messages that one of several targets has, or may have, to that one alone. Returns whether
+        there were any."""
         bound = False
         for destination in list(batch.destinations.values()):
             manager = destination.address.queue_manager
@@ -147,8 +150,8 @@ class Targets:
 
     @staticmethod
     def readdress(batch: Batch, destination: Destination, rows: dict[int, str]) -> bool:
-        """Address rows, each of which releases a staged message, to another queue manager each. Whose they are waits
-        with them, and nobody else."""
+        """Address rows, each of which releases a staged message, to the queue managers given. Only the connections
+        whose messages these are wait with them. Returns whether there were any."""
         elsewhere: dict[int, Row] = {}
         for row, manager in sorted(rows.items()):
             address = destination.address._replace(queue_manager=manager)
@@ -165,7 +168,8 @@ class Targets:
     # -- units --
 
     def _side_of(self, queue_manager: str) -> str:
-        """The target that takes what is addressed so; of several the first that is not away. Empty: it is none."""
+        """The name of the target that takes what is addressed to this queue manager; of several, the first that is not
+        away. Empty: it is no target."""
         if not isinstance(queue_manager, Spread):
             return queue_manager if queue_manager in self.sides else ""
         names = [one for one in queue_manager.names if one in self.sides]
@@ -216,7 +220,7 @@ class Targets:
 
 
 class _Crossing:
-    """One unit on its way: to its targets, then to where the state is."""
+    """One unit on its way: to its targets first, then to where the state is."""
 
     def __init__(
         self, targets: Targets, batch: Batch, unit: Unit, done: Done, by_target: dict[str, list[int]]
@@ -232,7 +236,7 @@ class _Crossing:
         self._markers: list[tuple[_Side, Puts]] = []
 
     def begin(self) -> None:
-        """Put what goes to targets."""
+        """Put to each target what goes there."""
         for name, indexes in self._by_target.items():
             side = self._targets.sides[name]
             part, places, names = self._part(side, indexes)
@@ -244,9 +248,9 @@ class _Crossing:
                 put(part, Outcome())
 
     def _part(self, side: _Side, indexes: list[int]) -> tuple[Unit, list[int], list[bytes]]:
-        """What is to be put to a target, where each of its puts stands in the whole unit, and the names of the staged
-        messages among it. What is there already is left out. The columns are the target's own: if it is given up, more
-        is added to those of the batch while it still has them."""
+        """The unit to be put to a target, the place of each of its puts in the whole unit, and the names of the staged
+        messages among them. What the target already has is left out. The columns belong to this unit alone: if it is
+        given up, more rows are added to those of the batch while the target still has them."""
         part, places, names = Unit(), list[int](), list[bytes]()
         for index in indexes:
             puts = self._unit.puts[index]
@@ -272,7 +276,7 @@ class _Crossing:
         return part, places, names
 
     def _origins(self, puts: Puts) -> dict[int, bytes]:
-        """Rows that release staged messages, with the names of these."""
+        """The names of the staged messages that rows release, by row."""
         destination = self._batch.destinations.get(Address.of(puts))
         if destination is None or not destination.releases:
             return {}
@@ -293,7 +297,8 @@ class _Crossing:
         self, side: _Side, indexes: list[int], places: list[int], names: list[bytes], gone: set[int], part: Unit,
         outcome: Outcome,
     ) -> None:  # fmt: skip
-        """A target has answered, or is given up: `gone` gets the puts that others take then."""
+        """Note a target's answer, or that the unit is given up: then `gone` gets the puts that other targets take.
+        After the last answer the rest of the unit is committed, or the whole is reported as refused."""
         if outcome.failures:
             if any(one.away for one in outcome.failures):
                 side.doubtful.update(names)
@@ -325,7 +330,7 @@ class _Crossing:
             self._committed(rest, Outcome())
 
     def _refused(self, side: _Side, indexes: list[int], places: list[int], failures: list[Failure]) -> None:
-        """A refusal that names no queue of an application is one of all of them."""
+        """Note a target's refusals. One that names no queue of an application counts for all its queues."""
         name = side.target.name
         for failure in failures:
             if 0 <= failure.puts < len(places):
@@ -334,7 +339,8 @@ class _Crossing:
                 self._failures += [self._away(side, failure, index) for index in indexes]
 
     def _away(self, side: _Side, failure: Failure, index: int) -> Failure:
-        """What is for this target waits; or goes to another one, but for staged messages that may be there."""
+        """The failure for one put when its target is away: the put waits, or goes to another target, except for staged
+        messages that may already be on this one."""
         puts = self._unit.puts[index]
         destination = self._batch.destinations.get(Address.of(puts))
         if destination is not None and isinstance(puts.queue_manager, Spread) and side.doubtful:
@@ -345,7 +351,7 @@ class _Crossing:
         return failure._replace(puts=index, away=not elsewhere, elsewhere=elsewhere)
 
     def _committed(self, _rest: Unit, outcome: Outcome) -> None:
-        """The rest of the unit is committed, or refused: then it comes again, without what is on targets."""
+        """The rest of the unit is committed, or was refused; then it comes again without what is on targets."""
         if outcome.failures:
             places = [index for index in range(len(self._unit.puts)) if index not in self._far]
             failures = [one._replace(puts=places[one.puts]) if one.puts >= 0 else one for one in outcome.failures]
@@ -359,8 +365,8 @@ class _Crossing:
 
 
 def _note_placed(whole: Puts, part: Puts) -> None:
-    """What became of rows out of syncpoint although their unit was refused; if some were left out, they are at QoS 0
-    and may come twice."""
+    """Copy what became of rows out of syncpoint although their unit was refused. If rows had been left out of the part
+    nothing is copied: the rows are QoS 0 and may come twice."""
     if len(part.heads) < len(whole.heads):
         return
     whole.placed, whole.lost, whole.lost_reason, whole.too_long = (
@@ -369,7 +375,7 @@ def _note_placed(whole: Puts, part: Puts) -> None:
 
 
 def _without(puts: Puts, rows: set[int]) -> Puts:
-    """The same without some rows."""
+    """A copy of the puts without some rows."""
     kept = [row for row in range(len(puts.heads)) if row not in rows]
     return Puts(
         puts.queue, puts.queue_manager, puts.key, puts.priority, puts.persistent,

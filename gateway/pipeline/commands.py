@@ -1,4 +1,5 @@
-"""`mqgate pipeline ...`: init, run, check, status, report, compact, replay, groups. Spark is imported where used."""
+"""`mqgate pipeline ...`: init, run, check, status, report, compact, replay, groups. Spark is imported where it is
+used."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
 OPTIONS = {"path": "path", "url": "url", "token_file": "tokenFile", "ca_file": "caFile"}
 INTERRUPTED = 130
-"""The exit code of `run --once` that was asked to end before it was done, as of a program that SIGINT ends."""
+"""The exit code of a `run --once` that was asked to end before it was done, the same as of a program that SIGINT
+ends."""
 SOURCE = click.option("--source", default="", help="The source, in a job that has several.")
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
@@ -35,7 +37,7 @@ def job_of(file: Path) -> Job:
 
 
 def quieted(job: Job) -> Job:
-    """The job without Spark's log, unless the command is verbose: of an error it has pages of Spark's own frames."""
+    """The job without Spark's log, unless the command is verbose: for one error it has pages of Spark's own frames."""
     if is_verbose():
         return job
     return job.model_copy(update={"spark": {"spark.log.level": "OFF"} | job.spark})
@@ -48,10 +50,12 @@ def quieted(job: Job) -> Job:
 @click.option("--token-file", default="", help="File with the admin token for --url.")
 @click.option("--ca-file", default="", help="Certificates that the certificate of --url must be signed by.")
 @click.option("--warehouse", default="./lake", show_default=True, help="Where the tables are to be.")
-@click.option("--messages", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Look at so many.")
+@click.option(
+    "--messages", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many to look at."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("job.yaml"), show_default=True)
 def init(queue: str, warehouse: str, messages: int, output: Path, **where: str) -> None:
-    """Write a job for what is on a queue: looks at messages and proposes decoding, columns and types."""
+    """Write a job for what is on a queue: look at messages and propose decoding, columns and types."""
     from gateway.pipeline.jobs.job import parse_job
     from gateway.pipeline.jobs.proposal import job_text, messages_on, propose
     from gateway.pipeline.source.options import Options
@@ -98,9 +102,10 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @FILE
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
-    """Validate a job file: every error at once. Object storage is tried: can a batch be committed there? So are
-    conditions and patterns, by Spark, where it and Java are. Name, queues, format and columns are compared with what
-    has landed. A `path` without a journal is told: the job may be one for another host."""
+    """Validate a job file and report every error at once. Object storage is tried: can a batch be committed there? So
+    are conditions and patterns, by Spark, where Spark and Java are installed. Name, queues, format and columns are
+    compared with what has landed. A `path` without a journal is only reported: the job may be meant for another
+    host."""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
@@ -249,7 +254,7 @@ def _write_report(job: Job, output: Path) -> None:
 @pipeline.command()
 @FILE
 def compact(file: Path) -> None:
-    """Merge small files, delete what is older than its retention, and what dead drivers have left."""
+    """Merge small files, delete what is older than its retention, and remove what dead drivers have left."""
     from gateway.pipeline.jobs.tables.compaction import compact as merge
     from gateway.pipeline.jobs.tables.compaction import expire
     from gateway.pipeline.jobs.tables.leftovers import remove_leftovers, shown_age

@@ -18,7 +18,7 @@ class SparkMissing(PipelineError):
 
 
 class SparkEnded(PipelineError):
-    """Spark's JVM has ended. No other one can be begun in the same process."""
+    """Spark's JVM has ended. No other one can be started in the same process."""
 
 
 class LeaseHeld(PipelineError):
@@ -38,13 +38,13 @@ class QueueUnreachable(PipelineError):
 
 
 class GatewayRefuses(QueueUnreachable):
-    """A gateway cannot be reached as it is written: its scheme, its certificate, the token. A job that begins does not
-    wait for that to get better."""
+    """A gateway cannot be reached with what is configured: its scheme, its certificate, the token. A job that begins
+    does not wait for that to get better."""
 
 
 class GatewayMissing(QueueUnreachable):
     """There is no host of a gateway's name, or no file with its token: a mistake, or a gateway that has not started, as
-    the names of containers come with them. A job that is to end by itself does not wait for it; a service does."""
+    the names of containers appear with them. A job that is to end by itself does not wait for it; a service does."""
 
 
 class WrongOption(PipelineError):

@@ -53,7 +53,7 @@ def _fire() -> None:
 
 
 def _claim() -> bool:
-    """True in the first process that passes."""
+    """Whether this is the first process of the run that passes the point."""
     marker = os.environ.get("MQGATE_FAILPOINT_FILE")
     if not marker:
         return True

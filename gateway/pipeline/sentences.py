@@ -1,7 +1,7 @@
-"""Errors of commands, in one sentence that says what to do; with `--verbose` the rest follows.
+"""Errors of commands, in one sentence that says what to do; with `--verbose` everything else follows.
 
 A query's error comes through Spark, Java and Python, and each adds its frames. What counts is the innermost error of
-ours, which has its remedy in its text.
+ours, whose text has its remedy.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ VERBOSE = "mqgate.verbose"
 OURS = re.compile(r"(?:^|[\s(])gateway\.[\w.]+\.(\w+): (.*)")
 NAMED = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 CONDITION = re.compile(r"\[(?!STREAM_FAILED\]|FOREACH_BATCH_USER_FUNCTION_ERROR\])[A-Z][A-Z0-9_.]+\] .*")
-"""How Spark names its own errors; those that only say where another one was raised tell a user nothing."""
+"""How Spark names its own errors, except those that only say where another one was raised, which tell a user
+nothing."""
 LONGEST = 500
 LATE = "Python worker failed to connect back"
-"""What Spark says where a process of its own took more than ten seconds to start, which no setting changes."""
+"""Spark's text when a process of its own took more than ten seconds to start, which no setting changes."""
 WHY_LATE = (
     "no Python process of Spark's has started within its ten seconds, as this machine is very busy: "
     "begin when less runs on it, or give the job a larger share with `nice: 0` where it has not got that"
 )
 FULL = os.strerror(errno.ENOSPC)
-"""What the system, Arrow and Java say alike, each without the name of the file."""
+"""The text that the system, Arrow and Java have in common, each without the name of the file."""
 WHY_FULL = (
     "a disk that the job writes to is full (that of the warehouse, or of the folder for temporary files): make room; "
     "the job goes on where it was"
@@ -69,7 +70,7 @@ def first_cause(text: str) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """What a user is told of an error."""
+    """The sentence that a user is told for an error."""
     if isinstance(error, ConfigurationError):
         return "\n".join(map(str, error.findings))
     if isinstance(error, MqgateError):
@@ -91,13 +92,13 @@ def sentence(error: BaseException) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """1: the job is wrong; 3: what it needs cannot be had."""
+    """1 if the job is wrong; 3 if something that it needs cannot be had."""
     wrong = isinstance(error, (ConfigurationError, WrongOption)) or WrongOption.__name__ in str(error)
     return 1 if wrong else 3
 
 
 class PipelineCommand(click.Command):
-    """A command whose errors are sentences."""
+    """A command that reports its errors as sentences."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,7 +106,7 @@ class PipelineCommand(click.Command):
         self.params.append(click.Option(["--verbose"], is_flag=True, help=text))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it."""
+        """Run the command."""
         verbose = ctx.meta[VERBOSE] = ctx.params.pop("verbose", False)
         try:
             return super().invoke(ctx)
@@ -119,12 +120,12 @@ class PipelineCommand(click.Command):
 
 
 class PipelineGroup(click.Group):
-    """The commands, and the groups of them."""
+    """A group of commands, and of groups."""
 
     command_class = PipelineCommand
     group_class = type
 
 
 def is_verbose() -> bool:
-    """Whether the command that runs was given `--verbose`."""
+    """Whether the running command was given `--verbose`."""
     return bool(click.get_current_context().meta.get(VERBOSE))

@@ -1,4 +1,4 @@
-"""What every part of the embedded queue manager shares: objects, queues, store, clock and lock. One instance for each
+"""What all parts of the embedded queue manager share: objects, queues, store, clock and lock. One instance for each
 queue manager.
 
 Within `entered` a thread holds the lock; callbacks (waiting gets, consumers) run after it has been released.
@@ -50,29 +50,30 @@ class Core:
         self.expiring: dict[str, int] = {}
         """Queues that hold messages with an expiry, and when the first of them may be due (microseconds)."""
         self._awaited: dict[str, dict[str, None]] = {}
-        """By alias, queues on which gets wait, or that rules consume, through it; some that were a while ago."""
+        """By alias, the queues on which gets wait through it, or which rules consume through it; some did so a while
+        ago."""
         self.quiescing = False
         self.closed = False
         self.on_installed: list[Callable[[Definition], None]] = []
         self.on_arrivals: list[Callable[[LocalQueue, StoreUnit], None]] = []
-        """Called with units that put messages on a queue with TRIGGER."""
+        """Called with each unit that puts messages on a queue with TRIGGER."""
         self.on_inputs: list[Callable[[LocalQueue, bool], None]] = []
         """Called with queues that programs or rules have opened for input (True) or closed."""
         self.on_removed: list[Callable[[Definition], None]] = []
         self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
         """Called with the state records of each unit that has been committed."""
         self.served_through: Callable[[Callable[[], None]], None] | None = None
-        """Has a call made among those that share the next commit; None: there is nobody who gathers calls."""
+        """Has a call made among those that share the next commit; None: nobody gathers calls."""
         self._identifier = b"AMQ " + name.encode()[:12].ljust(12)
         """What identifiers begin with."""
         self.changed: dict[LocalQueue, set[bytes] | None] = {}
-        """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
+        """Queues whose waiting gets are tried next, with the CorrelIds of what has come if nothing else has changed."""
         self._saved: StoreUnit | None = None
         self._before: list[tuple[Definition, Definition | None]] = []
-        """What has been installed and is saved with other definitions; what was there before each."""
+        """Definitions that have been installed and are saved with others, each with what was there before."""
         self._round: Round | None = None
         self._next_round: Round | None = None
-        """One in which nothing was committed: it is used again."""
+        """A round in which nothing was committed, to be used again."""
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
         self.damage = Damage(store)
@@ -180,7 +181,8 @@ class Core:
 
     @contextmanager
     def saved_together(self) -> Iterator[None]:
-        """Save every definition of the block in one frame. MQError: they cannot be, and none of them is in effect."""
+        """Save every definition of the block in one frame. Raises MQError if they cannot be saved; then none of them is
+        in effect."""
         if self._saved is not None:
             yield
             return
@@ -205,14 +207,15 @@ class Core:
                 self.install(replaced)
 
     def attribute(self, keyword: str) -> int:
-        """A number of the queue manager's own attributes."""
+        """A numeric attribute of the queue manager itself."""
         value = self.catalogue.queue_manager.attributes[keyword]
         return value if isinstance(value, int) else 0
 
     # Committing
 
     def commit(self, unit: StoreUnit) -> None:
-        """Commit a unit: durable when this returns. If it cannot be, nothing has happened and the reason is raised."""
+        """Commit a unit, which is durable when this returns. If it cannot be committed, nothing has happened and the
+        reason is raised."""
         if not unit:
             unit.committed()
             return
@@ -228,12 +231,12 @@ class Core:
         self.settled(unit)
 
     def gathered(self) -> AbstractContextManager[Callable[[], None]]:
-        """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile. What is
-        entered commits what has been gathered so far."""
+        """A context within which calls share one commit; each is told by its settlement. The lock is held meanwhile.
+        The context's value is a function that commits what has been gathered so far."""
         return self._gathering
 
     def begin_round(self) -> bool:
-        """Gather the commits of calls from now on; False: that is so already."""
+        """Gather the commits of calls from now on; returns False if they are gathered already."""
         if self._round is not None:
             return False
         self.committer.collect()
@@ -252,7 +255,7 @@ class Core:
             self.committer.catch_up()
 
     def next_round(self) -> None:
-        """Commit what was gathered, and go on."""
+        """Commit what was gathered, and go on gathering."""
         self.end_round()
         self.begin_round()
 
@@ -265,11 +268,11 @@ class Core:
         failed: Callable[[MQError], MQError] | None = None,
         counted: Mapping[LocalQueue, int] | None = None,
     ) -> Settlement | None:
-        """Commit a unit of a program's call; where calls are gathered (and this one may be) the settlement says when
-        that is done, and `failed` makes of its error what the call comes to. Otherwise, while other threads commit too
-        or the disk is slow, the lock is released and calls share frames. Until then messages that the unit takes are
-        hidden, and those it puts are counted; with `counted` that is so already, and these are the puts.
-        """
+        """Commit the unit of a program's call. Where calls are gathered, and this one may be, the settlement returned
+        says when that is done, and `failed` turns the commit's error into the result of the call. Otherwise, while
+        other threads commit too or the disk is slow, the lock is released and calls share frames. Until the commit,
+        messages that the unit takes are hidden and those it puts are counted; with `counted` that is done already, and
+        these are the puts."""
         if self._round is not None and together and unit:
             return self._round.add(unit, counted, failed, caller)
         if counted is not None:
@@ -294,7 +297,7 @@ class Core:
         return now < self._crowd_until
 
     def settled(self, unit: StoreUnit) -> None:
-        """After a unit has been applied: update counts and locks, wake those who wait for messages."""
+        """Follow up on a unit that has been applied: update counts and locks, wake those who wait for messages."""
         if unit.on_commit:
             unit.committed()
         if unit.state:
@@ -322,7 +325,7 @@ class Core:
         self._note_arrivals(arrived, unit)
 
     def _note_departures(self, unit: StoreUnit) -> None:
-        """Messages have been got."""
+        """Note that messages have been got."""
         queues, now = self.queues, self.scheduler.now()
         for takes in unit.takes:
             queue = queues.get(takes.queue)
@@ -339,7 +342,7 @@ class Core:
                 queue.last_get = now
 
     def _note_arrivals(self, arrived: dict[str, int], unit: StoreUnit) -> None:
-        """So many messages have arrived on each of these queues."""
+        """Note that messages, in these numbers, have arrived on queues."""
         queues, now = self.queues, self.scheduler.now()
         for (name, messages), depth in zip(arrived.items(), self.store.depths(list(arrived)), strict=True):
             queue = queues.get(name)
@@ -366,7 +369,7 @@ class Core:
     # Telling and waking
 
     def tell(self, call: Callable[[], None]) -> None:
-        """Make a call that tells programs what has become of theirs: among those that are gathered, if any are."""
+        """Make a call that tells programs the results of theirs, among the calls that are gathered, if any are."""
         if self.served_through is None:
             call()
         else:
@@ -378,8 +381,8 @@ class Core:
             callback(queue, opened)
 
     def wake(self, queue: LocalQueue, correl_ids: Collection[bytes] | None = None) -> None:
-        """Try waiting gets and call consumers again: something has changed on the queue; where that is nothing but
-        messages with these CorrelIds, those gets that they concern."""
+        """Try waiting gets and call consumers again, as something has changed on the queue. If nothing has changed but
+        that messages with these CorrelIds have come, only the gets that they concern are tried."""
         if queue.waiters.count:
             if self.served_through is None:
                 self.afterwards(lambda: self._serve(queue, correl_ids))
@@ -392,14 +395,14 @@ class Core:
             self.afterwards(queue.served)
 
     def await_through(self, chain: Iterable[Definition], queue: LocalQueue) -> None:
-        """A get waits on the queue, or a rule consumes it, by a name that led to it over these."""
+        """Note that a get waits on the queue, or a rule consumes it, through a name that led to it over these
+        definitions."""
         for definition in chain:
             if definition.kind == "QALIAS":
                 self._awaited.setdefault(definition.name, {})[queue.name] = None
 
     def _wake_through(self, alias: str) -> None:
-        """Gets that wait, and rules, that have come through the alias are told that it is inhibited, or leads
-        elsewhere."""
+        """Wake the gets and rules that came through an alias, which is inhibited now or leads elsewhere."""
         names = self._awaited.get(alias, {})
         for name in list(names):
             queue = self.queues.get(name)
@@ -411,7 +414,7 @@ class Core:
     def _serve_later(
         self, queue: LocalQueue, correl_ids: Collection[bytes] | None, soon: Callable[[Callable[[], None]], None]
     ) -> None:
-        """Try waiting gets with the calls that are gathered next, once for all that changes until then."""
+        """Try waiting gets with the calls that are gathered next, once for everything that changes until then."""
         changed = self.changed
         if queue not in changed:
             if not changed:
@@ -429,7 +432,7 @@ class Core:
                 _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
     def _serve(self, queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
-        """Try waiting gets with one commit for all."""
+        """Try waiting gets, with one commit for all."""
         with self.gathered(), self.searches.sharing():
             _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
@@ -452,21 +455,21 @@ class Core:
         self.store.unlock(queue.name, b"", tokens)
 
     def depth(self, queue: LocalQueue) -> int:
-        """CURDEPTH: messages on the queue, and those put in units of work that are still open; under whatever
-        keys, as those of state queues are."""
+        """CURDEPTH: messages on the queue under whatever keys, as state queues have them, and messages put in units of
+        work that are still open."""
         return self.store.depth_of_all(queue.name) + queue.uncommitted_puts
 
 
 def _try_waiters(queue: LocalQueue, correl_ids: Collection[bytes] | None, *, to_the_last: bool) -> None:
-    """Try them in order. If one that takes any message finds none, the others would find none either; `to_the_last`:
-    some are to be told something else."""
+    """Try waiting gets in order. If one that takes any message finds none, the others would find none either; but with
+    `to_the_last` all are tried, as some are to be told something else."""
     for waiter in queue.waiters.concerned(correl_ids):
         if not waiter.ended and not waiter.attempt() and waiter.any_message and not to_the_last:
             break
 
 
 def _correl_ids(queue: str, unit: StoreUnit) -> Collection[bytes] | None:
-    """The CorrelIds of the messages that a unit puts on a queue; None: that is not known."""
+    """The CorrelIds of the messages that a unit puts on a queue; None if they are not known."""
     if any(moves.to_queue == queue for moves in unit.moves):
         return None
     found: set[bytes] = set()

@@ -1,7 +1,5 @@
-"""MQMD version 2 as the queue manager handles it: 364 bytes, of which fields are read in place; unpacked to be changed.
-
-Layout: MQMD of the MQI, little-endian (Encoding 546), natural alignment without gaps. Pure; the time is an argument.
-"""
+"""MQMD version 2 as the queue manager handles it: 364 bytes, whose fields are read in place, or unpacked to be changed.
+Layout: MQMD of the MQI, little-endian (Encoding 546), natural alignment without gaps. Pure; the time is an argument."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class Descriptor:
         ) = _FIXED.unpack(md)  # fmt: skip
 
     def pack(self) -> bytes:
-        """The 364 bytes, version 2."""
+        """The 364 bytes of a version 2 descriptor."""
         return _FIXED.pack(
             b"MD  ", 2, self.report, self.type, self.expiry, self.feedback, self.encoding, self.ccsid,
             self.format, self.priority, self.persistence, self.msg_id, self.correl_id, self.backout_count,
@@ -114,7 +112,7 @@ def text(field: bytes) -> str:
 
 
 def integer(md: bytes, name: str) -> int:
-    """One number of a packed descriptor."""
+    """The value of a number in a packed descriptor."""
     value: int = _INTEGER.unpack_from(md, OFFSETS[name])[0]
     return value
 
@@ -131,7 +129,7 @@ def with_backout(md: bytes, backouts: int) -> bytes:
 
 
 def message_id(queue_manager: str, sequence: int) -> bytes:
-    """`AMQ `, the first 12 characters of the queue manager's name and 8 unique bytes."""
+    """A MsgId: `AMQ `, the first 12 characters of the queue manager's name and 8 unique bytes."""
     return b"AMQ " + queue_manager.encode()[:12].ljust(12) + sequence.to_bytes(8, "big")
 
 
@@ -143,7 +141,7 @@ def date_and_time(hundredths: int) -> bytes:
 
 
 def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
-    """Set MsgId and put time where the descriptor has none."""
+    """A packed descriptor with MsgId and put time set where they are missing."""
     if md[MSG_ID] == NO_ID:
         md = md[:48] + identifier + md[72:]
     if md[304:312] in {BLANK_DATE, bytes(8)}:
@@ -153,7 +151,7 @@ def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
 
 def with_remaining(md: bytes, expires: float | None, now: float) -> bytes:
     """A packed descriptor with the remaining Expiry, which is at least 1 for a message that is returned. It is never
-    more than was given, also when the clock has been set back."""
+    more than was given, even when the clock has been set back."""
     if expires is None:
         return md
     given, left = integer(md, "expiry"), max(1, int((expires - now) * 10))

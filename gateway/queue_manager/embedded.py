@@ -48,7 +48,7 @@ from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState
 
 OBJECTS = "objects"
-"""What findings name a text of MQSC commands that came without a file."""
+"""The name that findings give to a text of MQSC commands that came without a file."""
 _OWN = frozenset({*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT})
 """The gateway's own queues."""
 _STATE_ATTRIBUTES: dict[str, Value] = {
@@ -58,11 +58,11 @@ _STATE_ATTRIBUTES: dict[str, Value] = {
     "DESCR": "State of the gateway",
 }
 SECONDS_BETWEEN_PIECES = 0.01
-"""While files of the journal are made again devices are served in between."""
+"""Pause between the pieces in which files of the journal are made again; devices are served meanwhile."""
 DAMAGE_PAUSE = 0.1
-"""Seconds until more of what is damaged is passed."""
+"""Seconds until more damaged messages are passed over."""
 CONNECT_OPTIONS = 0x1F3DFFFF
-"""Those of MQCNO that there are, on any platform."""
+"""The options of MQCNO that exist on any platform."""
 
 
 class EmbeddedQueueManager:
@@ -85,12 +85,12 @@ class EmbeddedQueueManager:
         self.core.on_installed.append(self._queue_defined)
         self._logical_messages = LogicalMessages(self.core)
         self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
-        """By the name that a rule has for it: the queue that is consumed, and who is told."""
+        """By the name that a rule uses: the queue that is consumed, and the function that is told."""
         self._told_defined: Callable[[Collection[str]], None] | None = None
         self._defined: set[str] = set()
-        """Queues that are to be told."""
+        """Defined queues that are still to be reported."""
         self._goes_on = False
-        """Files are being made again, and it is seen to that this goes on."""
+        """Whether files are being made again, with a call planned that continues it."""
 
     @classmethod
     def open(
@@ -120,7 +120,7 @@ class EmbeddedQueueManager:
 
     @property
     def ending(self) -> tuple[str, bool]:
-        """Where its store ended, if the last process did not close it, and whether something is left out there."""
+        """Where its store ended, if the last process did not close it; and whether something was left out there."""
         return self.core.store.ending, self.core.store.left_out
 
     def start(
@@ -130,7 +130,8 @@ class EmbeddedQueueManager:
         verify: Callable[[str, str], bool] | None = None,
         administrators: Iterable[str] = (),
     ) -> None:
-        """Define the default objects that are missing and those of the settings; start what runs in the background."""
+        """Define the default objects that are missing and the objects of the settings; start what runs in the
+        background."""
         with self.core.entered():
             with self.core.saved_together():
                 made = self._define_missing()
@@ -204,7 +205,8 @@ class EmbeddedQueueManager:
         return self.core.catalogue.queue_manager.text("DEADQ")
 
     def _define_missing(self) -> bool:
-        """Whether the queue manager itself was missing, so that it is a new one."""
+        """Define the default objects that are missing. Returns whether the queue manager itself was, so that it is a
+        new one."""
         core = self.core
         made: list[Definition] = []
         now = core.timestamp()
@@ -252,11 +254,11 @@ class EmbeddedQueueManager:
             return connection
 
     def gathered(self) -> AbstractContextManager[Callable[[], None]]:
-        """Calls of several connections made within share one commit."""
+        """A context within which calls of several connections share one commit."""
         return self.core.gathered()
 
     def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
-        """Have gets that wait tried, and programs told, among the calls that `soon` gathers."""
+        """Have waiting gets tried, and programs told, among the calls that `soon` gathers."""
         self.core.served_through = soon
 
     def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
@@ -282,7 +284,7 @@ class EmbeddedQueueManager:
             return self._mqsc.run(text)
 
     def mqsc_steps(self, text: str, report: MqscReport) -> Iterator[None]:
-        """The same a little at a time: a text may have a hundred thousand commands."""
+        """Run MQSC commands a few at a time: a text may have a hundred thousand."""
         steps = self._mqsc.steps(text, report)
         over = object()
         while True:
@@ -306,12 +308,12 @@ class EmbeddedQueueManager:
     # The batch port
 
     def submit(self, unit: Unit, done: Done) -> None:
-        """Commit the unit."""
+        """Commit a unit; `done` is told."""
         with self.core.entry:
             self.core.committer.submit(unit, done)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
-        """Every message of a state queue with its key, in order, but those that cannot be read: they stay there."""
+        """Every message of a state queue with its key, in order, except those that cannot be read, which stay there."""
         with self.core.entered():
             self._target(queue)
             try:
@@ -395,7 +397,7 @@ class EmbeddedQueueManager:
         self._translator.confirm_taking(local.name, found)
 
     def release(self, queue: str) -> int:
-        """Unlock messages that were fetched and neither taken nor moved; how many there were."""
+        """Unlock messages that were fetched and neither taken nor moved; returns how many there were."""
         with self.core.entered():
             local = self._target(queue).queue
             tokens = [] if local is None else [token for token, owner in local.locked.items() if owner is BROKER]
@@ -411,8 +413,8 @@ class EmbeddedQueueManager:
             return [] if local is None else self.core.store.tokens(local.name, key)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages the queue holds. Thousands of queues are asked after in one turn: the names that are
-        remembered for what is put are not displaced by theirs."""
+        """How many messages the queue holds. As the depths of thousands of queues are read in one turn, their names do
+        not displace those that are remembered for puts."""
         with self.core.entered():
             local = self.core.queues.get(queue)
             if local is None and not self._is_to_come(queue):
@@ -421,12 +423,12 @@ class EmbeddedQueueManager:
 
     @property
     def put_to(self) -> set[str]:
-        """Queues that messages have named: rules with placeholders alone know them."""
+        """Queues that messages have named: only rules with placeholders know them."""
         with self.core.entered():
             return self._translator.watched.fullest()
 
     def depth_limits(self, queue: str) -> DepthLimits | None:
-        """Of the local queue that a name resolves to; None if there is none."""
+        """The depth limits of the local queue that a name resolves to; None if there is none."""
         with self.core.entered():
             local = self.core.queues.get(queue)
             if local is None and not self._is_to_come(queue):
@@ -435,8 +437,8 @@ class EmbeddedQueueManager:
             return None if local is None else DepthLimits.of(local.max_depth, local.definition.number("QDEPTHHI"))
 
     def _is_to_come(self, queue: str) -> bool:
-        """Whether it is one of the gateway's own that its first message will define: who asks for its depth does not
-        wait for a commit."""
+        """Whether it is one of the gateway's own queues that its first message will define: asking for its depth does
+        not wait for a commit."""
         return queue.startswith(state_queues.PREFIX) and self.core.catalogue.get("QUEUE", queue) is None
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
@@ -456,8 +458,8 @@ class EmbeddedQueueManager:
                 self.core.wake(local)
 
     def stop_consuming(self, queue: str, key: bytes = b"") -> None:
-        """It can be deleted then. Another name of it may still be consumed. What has a key is read when it is asked
-        for."""
+        """Stop consuming a queue, which can be deleted then. It may still be consumed by another name. What has a key
+        is read on demand, and is not consumed."""
         if key:
             return
         with self.core.entered():
@@ -476,7 +478,7 @@ class EmbeddedQueueManager:
             self._defined.add(definition.name)
 
     def _tell_defined(self) -> None:
-        """All that a script has defined until now, at once."""
+        """Report, at once, all queues that a script has defined until now."""
         with self.core.entered():
             names, self._defined = self._defined, set()
             names |= {one.name for one in self.core.catalogue.matching(("QALIAS",)) if one.text("TARGET") in names}
@@ -501,8 +503,8 @@ class EmbeddedQueueManager:
             return Incomplete() if local is None else self._logical_messages.incomplete(local.name)
 
     def max_length(self, queue: str) -> int:
-        """The longest message data the queue takes; of one that there is not, what the queue manager takes: what is
-        wrong with it the put says."""
+        """The longest message data that the queue takes; for a queue that does not exist, what the queue manager takes:
+        the put then says what is wrong."""
         with self.core.entered():
             limit = self.core.attribute("MAXMSGL")
             try:
@@ -513,7 +515,7 @@ class EmbeddedQueueManager:
             return max(0, limit - HEADERS_LENGTH) if target.remote else limit
 
     def movable(self, queue: str, queue_manager: str) -> bool:
-        """Whether a move can bring staged messages to this destination: it is a queue of this queue manager, and has no
+        """Whether staged messages can be moved to this destination: it is a queue of this queue manager, and has no
         STREAMQ."""
         with self.core.entered():
             try:
@@ -555,14 +557,14 @@ class EmbeddedQueueManager:
         return self._translator.target(queue, "")
 
     def unknown(self, queues: Collection[str], most: int) -> tuple[dict[str, str], int]:
-        """Those that cannot be opened by their names: what helps with the first of them, and how many more there are.
-        The gateway's own are made when they are used."""
+        """What may help with the first of those names that cannot be opened, at most this many, and how many more there
+        are. The gateway's own queues are made when they are used."""
         with self.core.entered():
             return unresolved(self.core, set(queues) - _OWN, most)
 
     def define_state_queues(self) -> None:
-        """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which
-        none is defined at its first use."""
+        """Define those of the gateway's own queues that are missing, for gateways that come through the MQI, where none
+        is defined at its first use."""
         with self.core.entered(), self.core.saved_together():
             for name in (*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT):
                 if self.core.catalogue.get("QLOCAL", name) is None:

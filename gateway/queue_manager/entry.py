@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class Entry:
-    """The context manager of `with core.entered()`: it holds the lock. One serves all."""
+    """The context manager of `with core.entered()`: it holds the lock. One instance serves all."""
 
     __slots__ = ("_acquire", "_call_afterwards", "_release", "afterwards", "depth", "holder")
 
@@ -18,11 +18,11 @@ class Entry:
         self._acquire, self._release = lock.acquire, lock.release
         self._call_afterwards = call_afterwards
         self.afterwards: deque[Callable[[], None]] = deque()
-        """What is called when the lock has been released."""
+        """Calls that are made when the lock has been released."""
         self.depth = 0
         """How often the thread that holds the lock has taken it."""
         self.holder = 0
-        """That thread; 0: there is none."""
+        """The thread that holds the lock; 0: none does."""
 
     def __enter__(self) -> None:
         self._acquire()

@@ -36,9 +36,9 @@ class LogicalOrder:
     persistence: int = 0
     syncpoint: bool = False
     kept_by_queue_manager: bool = False
-    """Whether the last call asked for logical order: the program is told when it leaves a group open."""
+    """Whether the last call asked for logical order; if it did, the program is warned when it leaves a group open."""
     begun_at: int | None = None
-    """Browsing: the token of the first message of the group or message; the next one is looked for behind it."""
+    """When browsing: the token of the first message of the group or message; the next one is looked for behind it."""
 
     @property
     def open(self) -> bool:
@@ -47,14 +47,14 @@ class LogicalOrder:
 
     @property
     def left_open(self) -> int:
-        """The reason of the warning for leaving a group or a message open that was begun in logical order; 0: none."""
+        """The reason of the warning for leaving open a group or a message that was begun in logical order; 0: none."""
         if not self.kept_by_queue_manager or not self.open:
             return 0
         return mq.MQRC_INCOMPLETE_MSG if self.in_message else mq.MQRC_INCOMPLETE_GROUP
 
     def left_by(self, md: bytes, *, syncpoint: bool, removes: bool = False) -> int:
         """The reason of the warning for a message put, or removed, without logical order: 2185 or 2245 for one of the
-        same group that differs from those before it, else that for what is left open; 0: none."""
+        same group that differs from those before it, else the reason for what is left open; 0: none."""
         if self.left_open and self.group_id == md[descriptor.GROUP_ID]:
             if not removes and descriptor.integer(md, "persistence") != self.persistence:
                 return mq.MQRC_INCONSISTENT_PERSISTENCE
@@ -63,8 +63,8 @@ class LogicalOrder:
         return self.left_open
 
     def place(self, md: bytes, *, syncpoint: bool) -> None:
-        """Stand at a message put or got without logical order: a program that was restarted in the middle of a group
-        names the place so, and goes on in logical order."""
+        """Move to the position of a message put or got without logical order: a program that was restarted in the
+        middle of a group names its place in this way, and goes on in logical order."""
         self.group_id, self.sequence, self.offset = physical_key(md)
         self.persistence, self.syncpoint = descriptor.integer(md, "persistence"), syncpoint
 
@@ -109,7 +109,7 @@ def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
 
 def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes, *, remote: bool = False) -> list[Part]:
     """The message, or its segments if it is too long for the queue and may be segmented. `remote`: the queue is a
-    transmission queue, on which each has the headers of one more."""
+    transmission queue, on which each segment has transmission headers as well."""
     flags = descriptor.integer(md, "flags")
     if queue is None or not flags & mq.MQMF_SEGMENTATION_ALLOWED:
         return [(md, data)]
@@ -140,7 +140,7 @@ def _cut(core: Core, md: bytes, data: bytes, step: int) -> list[Part]:
 
 
 def group_status(md: bytes) -> tuple[bytes, bytes, bytes]:
-    """MQGMO GroupStatus, SegmentStatus, Segmentation."""
+    """GroupStatus, SegmentStatus and Segmentation of MQGMO."""
     flags = descriptor.integer(md, "flags")
     group = b"L" if flags & mq.MQMF_LAST_MSG_IN_GROUP else b"G" if flags & mq.MQMF_MSG_IN_GROUP else b" "
     segment = b"L" if flags & mq.MQMF_LAST_SEGMENT else b"S" if flags & mq.MQMF_SEGMENT else b" "
@@ -153,8 +153,8 @@ def physical_key(md: bytes) -> tuple[bytes, int, int]:
 
 
 def whole(first: bytes, last: bytes) -> bytes:
-    """The descriptor of a reassembled message: no longer a segment, and last in its group if its last segment was. Of
-    one whose further segments do not go with these it stays that of a segment."""
+    """The descriptor of a reassembled message: no longer a segment, and last in its group if its last segment was. If
+    its further segments do not go with these, it stays the descriptor of a segment."""
     if not descriptor.integer(last, "flags") & mq.MQMF_LAST_SEGMENT:
         return first
     message = Descriptor(first)
@@ -167,8 +167,8 @@ def whole(first: bytes, last: bytes) -> bytes:
 
 
 def agreeing(parts: list[bytes]) -> tuple[int, int]:
-    """How many segments (descriptors, in order) are put together, and the warning if it is not all of them: 2243 or
-    2244 where character set or encoding change."""
+    """How many segments (descriptors, in order) are put together, and the reason of the warning if that is not all of
+    them: 2243 or 2244 where character set or encoding changes."""
     first = parts[0]
     for at, one in enumerate(parts):
         for field, reason in (("ccsid", mq.MQRC_INCONSISTENT_CCSIDS), ("encoding", mq.MQRC_INCONSISTENT_ENCODINGS)):
@@ -178,7 +178,7 @@ def agreeing(parts: list[bytes]) -> tuple[int, int]:
 
 
 def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
-    """Whether segments (descriptor, length), in order, make up a whole message."""
+    """Whether these segments (descriptor, length), in order, make up a whole message."""
     expected = 0
     for md, length in parts:
         if descriptor.integer(md, "offset") != expected:
@@ -188,7 +188,8 @@ def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
 
 
 def is_complete_group(messages: list[tuple[bytes, int]]) -> bool:
-    """Whether messages (descriptor, length), in logical order, make up a whole group, each with all its segments."""
+    """Whether these messages (descriptor, length), in logical order, make up a whole group, each with all its
+    segments."""
     sequence, at = 1, 0
     while at < len(messages):
         md = messages[at][0]

@@ -27,8 +27,9 @@ class Handed(NamedTuple):
 
 
 def hand_over(unit: StoreUnit, queues: Mapping[str, LocalQueue], changed: Collection[LocalQueue]) -> list[Handed]:
-    """The messages of a call's unit that gets have taken. Of several for one queue none is: what is put together is
-    got in the order of priorities. On queues that have `changed` gets are still to be tried."""
+    """The messages of a call's unit that waiting gets have taken. Of several messages for one queue none is handed
+    over: what is put together is got in the order of priorities. On queues that have `changed`, gets are still to be
+    tried."""
     puts = unit.puts
     handed: list[Handed] = []
     for one in puts:
@@ -47,18 +48,18 @@ def hand_over(unit: StoreUnit, queues: Mapping[str, LocalQueue], changed: Collec
 
 
 def _watched(queue: LocalQueue) -> bool:
-    """Whether somebody else is told of what arrives on the queue."""
+    """Whether something else is told of what arrives on the queue."""
     return queue.triggers or bool(queue.consumers) or queue.served is not None
 
 
 def _is_whole(puts: LanePuts) -> bool:
-    """Whether head and body are all there is of each message."""
+    """Whether head and body are everything there is of each message."""
     expires = puts.expiries is not None and any(puts.expiries)
     return not (puts.key or puts.groups or puts.msg_ids or puts.correl_ids or puts.put_times or expires)
 
 
 def count_handed(handed: Collection[Handed], now: float, store: MessageStore) -> None:
-    """Messages that were handed over have been put: a queue counts them as any other."""
+    """Count messages that were handed over: for their queues they were put and got like any other."""
     for _, queue, _ in handed:
         queue.puts += 1
         queue.gets += 1

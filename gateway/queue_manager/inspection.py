@@ -26,7 +26,7 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
 RUNBOOK = "docs/runbooks/damaged-frame.md"
 LISTED = ("DESCR", "GET", "PUT", "RNAME", "TARGET", "USAGE")
-"""What a list says of queues: there may be thousands, of which each has some fifty attributes."""
+"""The attributes that a list shows of queues: there may be thousands, each with some fifty attributes."""
 _NO_MESSAGES = {"QALIAS": "an alias", "QREMOTE": "a remote queue", "QMODEL": "a model"}
 KINDS = {"QLOCAL": "local", "QALIAS": "alias", "QREMOTE": "remote", "QMODEL": "model"}
 
@@ -38,7 +38,7 @@ class Inspection:
         self._queue_manager = queue_manager
         self._core = queue_manager.core
         self._put_times: dict[str, tuple[int, float]] = {}
-        """When the first message of each queue was put: for that its frame is read, once for each message."""
+        """The token and put time of each queue's first message: its frame is read once for each message."""
 
     def close(self) -> None:
         """Nothing to close."""
@@ -49,7 +49,7 @@ class Inspection:
         return int(text)
 
     def queues(self, pattern: str = "*") -> Iterator[QueueRow]:
-        """Every queue whose name is like `pattern`, by name."""
+        """Every queue whose name matches `pattern`, by name."""
         with self._core.entered():
             found = [one for one in self._definitions() if fnmatch.fnmatchcase(one.name, pattern)]
         for definition in sorted(found, key=lambda one: one.name):
@@ -57,7 +57,7 @@ class Inspection:
                 yield self._row(definition, LISTED)
 
     def queue(self, name: str) -> QueueRow:
-        """One queue; MQError 2085 if there is none."""
+        """One queue. Raises MQError 2085 if there is none."""
         with self._core.entered():
             meant = ""
             for definition in self._definitions():
@@ -112,16 +112,16 @@ class Inspection:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, text)
 
     def _gettable(self, name: str) -> LocalQueue:
-        """The same where messages may be got and browsed: GET(DISABLED) holds for operators too, until they alter it.
-        CLEAR QLOCAL gets nothing, and is not refused for it."""
+        """A local queue from which messages may be got and browsed: GET(DISABLED) holds for operators too, until they
+        alter it. CLEAR QLOCAL gets nothing, and is not refused for it."""
         local = self._local(name)
         if local.get_inhibited:
             raise MQError(mq.MQRC_GET_INHIBITED, f"ALTER QLOCAL('{name}') GET(ENABLED) allows it")
         return local
 
     def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
-        """The next messages in the order of delivery, without removing or locking them. Of state queues those of one
-        key after another: there may be a million."""
+        """The next messages in the order of delivery, without removing or locking them. State queues are browsed one
+        key after the other: they may hold a million messages."""
         with self._core.entered():
             local = self._gettable(name)
             found, room, some = list[Seen](), PAGE_BYTES, 1
@@ -138,7 +138,7 @@ class Inspection:
             return found
 
     def _page(self, local: LocalQueue, key: bytes, limit: int, after: int | None) -> list[Seen]:
-        """The next messages, those that are damaged as such."""
+        """The next messages; damaged ones are shown as such."""
         store, damaged = self._core.store, dict[int, str]()
         try:
             messages = store.fetch(local.name, key, limit, after, locked=True)
@@ -150,7 +150,7 @@ class Inspection:
         ]
 
     def _keyed(self, local: LocalQueue) -> Iterator[Seen]:
-        """The messages of one key after another, until there are enough bytes of them."""
+        """The messages of one key after the other, until there are enough bytes of them."""
         room, store = PAGE_BYTES, self._core.store
         for key in store.keys(local.name):
             after = None
@@ -169,7 +169,7 @@ class Inspection:
         return Seen(message.token, md, data, message.put_time / 1e6, message.backout, expires, locked)
 
     def message(self, name: str, token: int) -> Seen:
-        """One message; MQError 2033 if it is no longer on the queue."""
+        """One message. Raises MQError 2033 if it is no longer on the queue."""
         with self._core.entered(), _told_of_damage():
             local = self._gettable(name)
             message = self._core.store.read(local.name, b"", token)
@@ -178,21 +178,21 @@ class Inspection:
             return self._seen(local, message)
 
     def prepare_find(self, name: str) -> bool:
-        """Do a part of what the first `find` by MsgId needs; whether all of it is done."""
+        """Do a part of the work that the first `find` by MsgId needs; returns whether all of it is done."""
         with self._core.entered(), _told_of_damage():
             return self._core.store.prepare_find(self._gettable(name).name, b"", "msg_id")
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
-        """Messages by identifier."""
+        """Find messages by identifier."""
         with self._core.entered(), _told_of_damage():
             local = self._gettable(name)
             found = self._core.store.find(local.name, b"", msg_id, correl_id)
             return [self._seen(local, message) for message in found]
 
     def remove(self, name: str, tokens: list[int]) -> int:
-        """Get messages, except those in a unit of work, and confirm the delivery of those that ask for it
-        (MQMD.Report: MQRO_COD is for whatever deletes the message by getting it); how many were got. What is damaged
-        leaves too, and nobody is told what it was."""
+        """Get messages, except those in a unit of work, and confirm the delivery of those that ask for it (MQMD.Report:
+        MQRO_COD is for whatever deletes the message by getting it). Returns how many were got. Damaged messages are
+        removed too, and nobody is told what they were."""
         with self._core.entered():
             local = self._gettable(name)
             free = [token for token in tokens if token not in local.locked]
@@ -212,8 +212,8 @@ class Inspection:
             return Message(token, b"", b"", 0, 0, 0)
 
     def clear(self, name: str) -> Iterator[int]:
-        """Remove every message that is in no unit of work, some at a time; how many each time. They are not read, and
-        nobody is told: CLEAR QLOCAL delivers nothing."""
+        """Remove every message that is in no unit of work, some at a time; yields how many each time. They are not
+        read, and nobody is told: CLEAR QLOCAL delivers nothing."""
         with self._core.entered():
             local = self._local(name)
             pieces = clearing.pieces(self._core, local.name)
@@ -229,7 +229,8 @@ class Inspection:
             yield removed
 
     def commit(self, unit: Unit) -> Outcome:
-        """Commit a unit of the batch port and wait for it. On a full disk nothing is put that takes nothing away."""
+        """Commit a unit of the batch port and wait for it. On a full disk a unit that puts messages and takes none is
+        refused."""
         full = self._core.store.storage_full
         if full is not None and unit.puts and not (unit.takes or unit.moves):
             return Outcome([Failure(-1, mq.MQRC_STORAGE_MEDIUM_FULL, f"{full.where}: {full.why}")])
@@ -246,8 +247,8 @@ class Inspection:
         return outcomes[0]
 
     def _gone(self, unit: Unit) -> MQError | None:
-        """Why a message that is taken is not to be had: a program may have got it since it was looked at, and what was
-        put elsewhere would be there twice."""
+        """Why a message that is to be taken cannot be had: a program may have got it since it was looked at, and what
+        is put elsewhere would exist twice. None if all can be had."""
         for takes in unit.takes:
             local = self._gettable(takes.queue)
             for token in takes.tokens:
@@ -266,7 +267,7 @@ class Inspection:
 
 @contextmanager
 def _told_of_damage() -> Iterator[None]:
-    """What is damaged is answered as MQGET answers it."""
+    """Raise what MQGET would raise for damage that is met within."""
     try:
         yield
     except StoreCorrupt as error:
@@ -274,15 +275,15 @@ def _told_of_damage() -> Iterator[None]:
 
 
 def _damaged(token: int, why: str) -> Seen:
-    """A message of which nothing can be read: nobody gets it."""
+    """Stands for a message of which nothing can be read; nobody gets it."""
     return Seen(token, mqmd.build(), b"", 0, 0, 0, locked=True, damaged=f"damaged: {why}: {RUNBOOK}")
 
 
 def hex_of(md: bytes, where: slice) -> str:
-    """An identifier of a descriptor in hexadecimal digits."""
+    """An identifier in a descriptor, as hexadecimal digits."""
     return md[where].hex().upper()
 
 
 def correl_id_of(md: bytes) -> str:
-    """CorrelId, in hexadecimal digits."""
+    """The CorrelId in a descriptor, as hexadecimal digits."""
     return hex_of(md, mqmd.CORREL_ID)

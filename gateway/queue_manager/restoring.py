@@ -1,8 +1,8 @@
-"""Salvaged messages, put back into a queue manager: each once, by its message identifier.
+"""Restoring salvaged messages into a queue manager: each once, by its message identifier.
 
-What has been restored of a file is noted in the same frame as the messages: a restoration that was interrupted goes on
-where it was, and one that has ended does nothing when it is run again. Messages that are on their queue already are not
-put a second time, so that the rest of a damaged journal can be added to one that went on.
+How much of a file has been restored is noted in the same frame as the messages: a restoration that was interrupted goes
+on where it was, and one that has ended does nothing when it is run again. Messages that are on their queue already are
+not put a second time, so that the rest of a damaged journal can be added to one that went on.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DONE = b"restored/"
 """Prefix of the state records that say how far a file has been restored."""
 BATCH, BATCH_BYTES = 500, 4 << 20
 UNNAMED = "?"
-"""The queue of a message whose frame is lost that said which one it was. A segment says it once of each of its queues,
-in the first frame that uses it; other segments say nothing of it."""
+"""The queue of a message whose queue is not known, because the frame that named it is lost. A segment names each of its
+queues once, in the first frame that uses it; other segments do not."""
 FOR_UNNAMED = "RESTORED.UNNAMED"
-"""Where such messages go if nobody says where, so that none stays in the file: their topic may be in their headers."""
+"""The queue for such messages if none is given, so that none stays in the file: their topic may be in their headers."""
 _SEVERAL = frozenset({STAGED, OUT})
-"""State queues that hold several messages of a key; of the others each key has one record."""
+"""State queues that hold several messages for a key; the others have one record for each key."""
 
 Progress = Callable[[int, int], None]
 
@@ -49,19 +49,19 @@ class Sum:
     present: int = 0
     """Messages that were on their queue already."""
     unnamed: int = 0
-    """Messages of these whose queue is not known."""
+    """Restored messages whose queue is not known."""
     records: int = 0
     before: int = 0
     """Bytes of the file that an earlier run has restored."""
     queues: Counter[str] = field(default_factory=Counter)
-    """Messages by queue."""
+    """Restored messages by queue."""
 
 
 class Restoration:
-    """One file of `journal salvage` and the queue manager it goes to."""
+    """Restores one file of `journal salvage` into a queue manager."""
 
     def __init__(self, core: Core, file: Path, define: Callable[[str], None], unnamed: str = "") -> None:
-        """`unnamed`: the queue of messages whose own is not known; empty: one that `define` makes."""
+        """`unnamed`: the queue for messages whose own is not known; empty: one that `define` makes."""
         self._core = core
         self._file = file
         self._define = define
@@ -71,7 +71,7 @@ class Restoration:
         self.sum = Sum()
 
     def run(self, progress: Progress | None = None) -> Sum:
-        """Restore what has not been restored yet. StoreError, MQError."""
+        """Restore what has not been restored yet; returns what was done. Raises StoreError or MQError."""
         queues, records = self._survey()
         self._check_queues(queues, records)
         self._restore_records(records)
@@ -83,7 +83,8 @@ class Restoration:
         return self.sum
 
     def _pass(self, done: bytes, wanted: Callable[[str], bool], progress: Progress | None) -> None:
-        """Restore the messages of some queues, from where the record `done` says that it was interrupted."""
+        """Restore the messages of some queues, from where the record `done` says that an earlier run was
+        interrupted."""
         at = int(self._core.store.state().get(done, b"0"))
         self.sum.before = max(self.sum.before, at)
         unit, size = StoreUnit(), 0
@@ -99,7 +100,8 @@ class Restoration:
             self._commit(unit, done, self._total)
 
     def _lines(self, at: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-        """The lines of the file from an offset on, each with the offset of the next."""
+        """The lines of the file from an offset on, each with the offset of the next. Raises StoreError for a line that
+        is damaged."""
         with self._file.open("rb") as file:
             file.seek(at)
             for line in file:
@@ -139,7 +141,7 @@ class Restoration:
             raise StoreError(f"nothing was restored: queues are not defined here; run `mqgate mqsc` with {define}")
 
     def _restore_records(self, records: dict[bytes, bytes]) -> None:
-        """Definitions and other records that are not here."""
+        """Restore definitions and other records that do not exist here."""
         present = self._core.store.state()
         fresh = {key: value for key, value in records.items() if key not in present and not key.startswith(DONE)}
         self.sum.records = len(fresh)
@@ -147,7 +149,7 @@ class Restoration:
             self._core.commit(StoreUnit(state=dict(fresh)))
 
     def _add(self, unit: StoreUnit, line: dict[str, Any]) -> int:
-        """Add a message to the unit, unless it is there; the bytes it adds."""
+        """Add a message to the unit, unless it is there already; returns the number of bytes added."""
         queue, key, msg_id = line["queue"], bytes.fromhex(line["key"]), bytes.fromhex(line["msg_id"])
         unnamed = queue == UNNAMED
         if unnamed:
@@ -180,7 +182,7 @@ class Restoration:
 
 
 def _checked(line: Any) -> dict[str, Any]:
-    """A line as `line_of` makes it, or one of a record; ValueError, TypeError or KeyError of one that is damaged."""
+    """A line as `line_of` makes it, or one of a record. Raises ValueError, TypeError or KeyError if it is damaged."""
     if not isinstance(line, dict):
         raise TypeError("it is no object")
     if "queue" in line:
@@ -198,7 +200,7 @@ def _checked(line: Any) -> dict[str, Any]:
 
 
 def _digest(file: Path) -> str:
-    """What tells a file from others."""
+    """A digest that tells a file from others."""
     digest = xxh3_128()
     with file.open("rb") as opened:
         for piece in iter(lambda: opened.read(1 << 20), b""):

@@ -1,4 +1,4 @@
-"""Calls whose commits are one: what each has put and taken until then, and what each is told afterwards."""
+"""Calls that share one commit: what each has put and taken until then, and what each is told afterwards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from gateway.queue_manager.core import Core
 
 LEAVING = "leaving"
-"""The owner of messages that are taken by a frame being written."""
+"""The owner of messages that a frame takes while it is being written."""
 
 
 class Gathering:
-    """The context manager of `with core.gathered()`. One serves all: its state is that of the lock's holder."""
+    """The context manager of `with core.gathered()`. One instance serves all: its state belongs to the lock's
+    holder."""
 
     __slots__ = ("_core", "_depth", "_entry")
 
@@ -31,7 +32,7 @@ class Gathering:
         self._core = core
         self._entry = entry
         self._depth = 0
-        """How often the round that is gathered has been entered."""
+        """How often the current round has been entered."""
 
     def __enter__(self) -> Callable[[], None]:
         self._entry.__enter__()
@@ -56,8 +57,8 @@ class Gathering:
 
 
 class Round:
-    """The commits of calls that are made together: one unit of work, and what each call is told. Until it is committed
-    messages that it takes are hidden, and those it puts are counted."""
+    """Calls that are committed together: one unit of work, and what each call is told. Until it is committed, messages
+    that it takes are hidden and those it puts are counted."""
 
     __slots__ = ("_core", "_handed", "_unit", "calls")
 
@@ -65,7 +66,7 @@ class Round:
         self._core = core
         self._unit = StoreUnit()
         self._handed: deque[Handed] = deque()
-        """Messages that are not stored: gets that wait have taken them."""
+        """Messages that are not stored, as waiting gets have taken them."""
         self.calls: deque[Settlement] = deque()
 
     def add(
@@ -75,7 +76,8 @@ class Round:
         failed: Callable[[MQError], MQError] | None = None,
         caller: Hashable = None,
     ) -> Settlement:
-        """A call's unit. `counted`: it was open before, so that its puts are counted and what it takes is hidden."""
+        """Add a call's unit; returns its settlement. `counted`: the unit was open before, so that its puts are counted
+        and what it takes is hidden already."""
         hidden: Sequence[tuple[LocalQueue, int]] = ()
         if counted is None:
             counted = self._count(unit.puts) if unit.puts else {}
@@ -105,7 +107,7 @@ class Round:
         return hidden
 
     def batch(self) -> Batch:
-        """What is committed for all of them."""
+        """The batch that commits all of the calls."""
         core, joined = self._core, self._unit
         for call in self.calls:
             unit = call.unit
@@ -127,7 +129,7 @@ class Round:
         return [call.caller for call in self.calls]
 
     def _stored(self, puts: list[LanePuts], handed: list[Handed]) -> list[LanePuts]:
-        """What is left of the puts of a call when some have been handed over."""
+        """The puts of a call that are left when some have been handed over."""
         if not handed:
             return puts
         self._handed += handed
@@ -137,7 +139,7 @@ class Round:
         return [one for one in puts if id(one) not in gone]
 
     def _apart(self) -> list[Batch]:
-        """The calls one by one, when together they are refused."""
+        """The calls one by one, for when they are refused together."""
         self._take_back()
         batches = []
         for call in self.calls:
@@ -147,7 +149,7 @@ class Round:
         return batches
 
     def _finished(self, failure: StoreError | None) -> None:
-        """It is committed, or a single call is refused."""
+        """Called when the round is committed, or a single call is refused."""
         for call in self.calls:
             call.uncount()
         if failure is None:
@@ -170,7 +172,7 @@ class Round:
             call.refuse(error)
 
     def _take_back(self) -> None:
-        """The messages were not put: the gets that had taken them go on waiting."""
+        """The messages were not put: let the gets that had taken them go on waiting."""
         handed, self._handed = self._handed, deque()
         for one in handed:
             one.ended(False)  # noqa: FBT003

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gateway.queue_manager.core import Core
 
 SECONDS = 0.01
-"""How long is searched in a turn."""
+"""Seconds for searching in one turn."""
 
 
 class Searching(Protocol):
@@ -20,11 +20,12 @@ class Searching(Protocol):
     ended: bool
 
     def look_on(self) -> None:
-        """Look at some more; what is left then it hands to `Searches.add`."""
+        """Look at some more messages; if any are left then, hand itself to `Searches.add`."""
 
 
 class Searches:
-    """Those of a queue manager. However many there are, all of them together have the time of one in a turn."""
+    """The unfinished searches of a queue manager. However many there are, together they get the time of one in a
+    turn."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -38,7 +39,8 @@ class Searches:
 
     @contextmanager
     def sharing(self) -> Iterator[Callable[[], bool]]:
-        """The searches within share their time; says whether some of it is left."""
+        """A context within which searches share their time. Its value is a function that says whether some of it is
+        left."""
         monotonic = self._core.scheduler.monotonic
         until = self._until = self.until()
         try:
@@ -47,7 +49,7 @@ class Searches:
             self._until = None
 
     def add(self, get: Searching) -> None:
-        """Have it look on in a later turn, behind the others."""
+        """Have a get look on in a later turn, behind the others."""
         self._gets.append(get)
         self._plan()
 

@@ -1,4 +1,4 @@
-"""A call that shares its commit with other calls: what it has done counts when it is settled."""
+"""A call that shares its commit with other calls; what it has done holds when it is settled."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Settlement:
         failed: Callable[[MQError], MQError] | None = None,
         caller: Hashable = None,
     ) -> None:
-        """`counted` are messages that it puts, which count until it is committed, and `hidden` those that it takes,
-        which were free before. `failed` makes of the error of the commit what the call comes to. `caller`: whose call
+        """`counted`: the messages that it puts, which are counted until it is committed. `hidden`: those that it takes,
+        which were free before. `failed` turns the error of the commit into the result of the call. `caller`: whose call
         it is."""
         self.unit = unit
         self.caller = caller
@@ -34,18 +34,19 @@ class Settlement:
         self._failed = failed
         self._calls: list[Settled] = []
         self.ended = False
-        """The commit is made, or has failed."""
+        """Whether the commit is made, or has failed."""
         self.error: MQError | None = None
 
     def then(self, call: Settled) -> None:
-        """Call when the commit is made (None) or has failed, at once if that is known."""
+        """Have `call` called when the commit is made (with None) or has failed; at once if that is known."""
         if self.ended:
             call(self.error)
         else:
             self._calls.append(call)
 
     def uncount(self) -> None:
-        """The commit is made, or has failed: its messages count as those of their queues, or not at all."""
+        """Stop counting its messages as uncommitted: the commit is made, and they count on their queues, or it has
+        failed."""
         for queue, rows in self.counted.items():
             queue.uncommitted_puts -= rows
             if queue.left is not None:
@@ -57,10 +58,10 @@ class Settlement:
         return bool(self._calls)
 
     def refuse(self, error: MQError) -> None:
-        """The commit has failed."""
+        """Note that the commit has failed."""
         self.error = error if self._failed is None else self._failed(error)
 
     def tell(self) -> None:
-        """Tell those who wait for it. It has ended."""
+        """Tell those who wait for it that it has ended."""
         for call in self._calls:
             call(self.error)

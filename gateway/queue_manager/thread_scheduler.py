@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Self
 
 _FEW = 64
-"""So many cancelled calls may lie among the others before they are removed."""
+"""Cancelled calls that may lie among the others before they are removed."""
 
 
 Call = Callable[[], None] | None
-"""None: it has been cancelled, or has been made."""
+"""A call; None: it has been cancelled, or has been made."""
 _Entry = tuple[float, int, list[Call]]
-"""When a call is due, its number (so that no two are compared by what follows), and the call: nearly every MQGET that
-waits makes one, and tuples are compared in C."""
+"""When a call is due, its number (so that no two are compared by what follows), and the call. Nearly every MQGET that
+waits makes such an entry, and tuples are compared in C."""
 
 
 class ThreadScheduler:
@@ -38,12 +38,12 @@ class ThreadScheduler:
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
         self._cancelled = 0
-        """How many of the entries are."""
+        """How many of the entries are cancelled."""
         self._serial = itertools.count()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._looks_at = -inf
-        """When the thread looks by itself; it is looking, or about to: long ago."""
+        """When the thread next looks by itself; minus infinity while it is looking, or about to."""
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -60,7 +60,7 @@ class ThreadScheduler:
         self._thread.join()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run `call` in the scheduler's thread after `seconds`; the answer cancels it."""
+        """Run `call` in the scheduler's thread after `seconds`; returns a function that cancels it."""
         at = time.monotonic() + seconds
         kept: list[Call] = [call]
         with self._lock:
@@ -71,7 +71,7 @@ class ThreadScheduler:
         return partial(self._cancel, kept)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Run `call` in the scheduler's thread."""
+        """Run `call` in the scheduler's thread as soon as possible."""
         self.later(0, call)
 
     def _cancel(self, kept: list[Call]) -> None:

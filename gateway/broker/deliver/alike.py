@@ -1,4 +1,4 @@
-"""What comes behind a wide publication and may go with it: the same but for its payload. Pure."""
+"""Publications behind a wide one that may go along with it because they differ from it in the payload alone. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _PUBREL = b"\x62\x02"
 
 
 def length_alike(publication: Publication, version: int, data: bytearray, at: int) -> int:
-    """How long a whole packet is that has a publication like this one, and no properties; 0: there is none."""
+    """The length of a whole packet at `at` that has a publication like this one, and no properties; 0 if there is
+    none."""
     if not data.startswith(publication.first.to_bytes(1, "big"), at):
         return 0
     try:
@@ -40,7 +41,8 @@ def length_alike(publication: Publication, version: int, data: bytearray, at: in
 def length_of_pubrel(
     publication: Publication, inbound: dict[int, Publication | Plain | StagedRun], data: bytearray, at: int
 ) -> int:  # fmt: skip
-    """How long a whole PUBREL is that releases a publication like this one, of the same topic; 0: there is none."""
+    """The length of a whole PUBREL at `at` that releases a publication like this one, on the same topic; 0 if there is
+    none."""
     if not data.startswith(_PUBREL, at) or at + 4 > len(data):
         return 0
     staged = inbound.get(int.from_bytes(data[at + 2 : at + 4]))
@@ -53,5 +55,5 @@ def length_of_pubrel(
 
 
 def are_alike(one: Publication, other: Publication) -> bool:
-    """Whether one run can have both, if the same filters match."""
+    """Whether one run can hold both, provided that the same filters match."""
     return one.first == other.first and not other.properties and not other.expires

@@ -28,17 +28,18 @@ from gateway.rules.mappings import OutboundRule
 from gateway.session.session import Session
 
 PATIENCE = 5.0
-"""Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
+"""For this many seconds a device that is full may let the others wait without acknowledging anything; then it loses its
+own messages."""
 _AT_ONCE_SECONDS = 0.05
-"""For so long queues of new rules are asked about at once; the others are when there is time."""
+"""For this many seconds, queues of new rules are opened at once; the others follow when there is time."""
 _REST_FOR_PART = 0.0002
-"""Seconds: several times as long as it takes to read one."""
+"""Seconds of rest for each part that was read: several times as long as reading one takes."""
 _REOPEN = 10.0
 """Seconds until a queue or topic is tried again that could not be consumed."""
 
 
 def _nothing() -> None:
-    """Does nothing: the cancelling of what needs none."""
+    """Do nothing, where nothing has to be cancelled."""
 
 
 class Consumers:
@@ -49,28 +50,30 @@ class Consumers:
         self.handover = handover
         manager = context.queue_manager
         self._pages = manager if isinstance(manager, Pages) else None
-        """The queue manager, if it has messages in columns; and likewise, if it can do what these names say."""
+        """The queue manager if it provides messages in columns; the next ones likewise, if it can do what their names
+        say."""
         self._claims = manager if isinstance(manager, Claims) else None
         self._gathers = manager if isinstance(manager, Gathers) else None
         self._sources = manager if isinstance(manager, Sources) else None
         self._lets_go = manager if isinstance(manager, LetsGo) else None
         self._until = 0.0
-        """Until when queues are opened at once."""
+        """The time up to which queues are opened at once."""
         self._full: dict[Session, tuple[int, float]] = {}
-        """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
+        """Connected sessions that are full, each with what it had acknowledged and since when it has acknowledged
+        nothing more."""
         self._room = BATCH
         """How many more messages every connected session that keeps up has room for, as far as that matters."""
         self.sources: dict[str, Source] = {}
-        """By queue; by subscription and topic for MQ topics."""
+        """The sources of this queue manager by queue, and for MQ topics by subscription and topic."""
         self.at_targets: dict[tuple[str, Origin], TargetQueue] = {}
-        """Those of targets."""
+        """The queues of targets that are consumed."""
         self._consumed: dict[str, list[Source]] = {}
         self.asked: set[Source] = set()
-        """Queues and topics that the queue manager is asked about."""
+        """Queues and topics about which the queue manager has been asked and has not answered yet."""
         self._refused: dict[Source, Callable[[], None]] = {}
-        """Those that cannot be consumed yet, and what cancels that they are tried again."""
+        """Sources that cannot be consumed yet, each with the call that cancels the next attempt."""
         self._waiting: list[Callable[[], None]] = []
-        """What is done when it has answered."""
+        """Calls that are made when the queue manager has answered."""
         context.on_committed = self.resume
         context.on_doubt = self._doubt
         if isinstance(manager, TellsDefined):
@@ -178,7 +181,7 @@ class Consumers:
             self._opened(source, found)
 
     def _open(self, source: Source) -> None:
-        """Subscribe if it is a topic, and ask to be told of arrivals; what fails is tried again."""
+        """Subscribe if the source is a topic, and ask to be told of arrivals. What fails is tried again."""
         if source.active:
             rule = source.rules[0]
             self.asked.add(source)
@@ -210,7 +213,7 @@ class Consumers:
                     over()
 
     def _look(self, source: Source, rule: OutboundRule) -> tuple[Subscribed, Backout]:
-        """Where a source's messages come from and what the queue manager knows of it; changes nothing here."""
+        """Return where a source's messages come from and what the queue manager knows of it. Changes nothing here."""
         topic = rule.spec.mq_topic
         if topic is None or source.queue:
             where = Subscribed(source.queue, source.key)
@@ -269,7 +272,7 @@ class Consumers:
         return self._sources.subscribe(name, topic)
 
     def _backout(self, rule: OutboundRule, queue: str) -> Backout:
-        """What the rule says about backing out, otherwise the queue's own BOTHRESH and BOQNAME."""
+        """Return what the rule says about backing out, otherwise the queue's own BOTHRESH and BOQNAME."""
         given, own = rule.spec.backout, Backout()
         if (given.threshold is None or given.queue is None) and self._sources is not None:
             own = self._sources.backout(queue)
@@ -301,7 +304,7 @@ class Consumers:
             self.arrived(source)
 
     def arrived(self, source: Source) -> None:
-        """The queue manager says that messages may have arrived."""
+        """Fetch from a source, as the queue manager says that messages may have arrived."""
         if source.running or source.paused or not source.active:
             source.waiting = source.running or source.paused
             return
@@ -309,7 +312,7 @@ class Consumers:
         self.context.scheduler.soon(lambda: self.pump(source))
 
     def resume(self) -> None:
-        """A unit of work was committed: sources that were held back may find room now."""
+        """Try the sources that were held back, as a unit of work was committed and there may be room now."""
         for source in (*self.sources.values(), *self.at_targets.values()):
             if source.waiting and not source.running and not source.paused:
                 source.waiting = False
@@ -360,8 +363,8 @@ class Consumers:
             self._gone(source)
 
     def _gone(self, source: Source) -> None:
-        """The source's queue was deleted. A queue defined by that name later is another one, which is asked for anew;
-        so is a topic's subscription, whose queue goes with it."""
+        """Forget a source whose queue was deleted. A queue that is defined by that name later is another one, which is
+        asked for anew; so is a topic's subscription, whose queue is deleted with it."""
         listening = self._consumed.pop(source.queue, [])
         if source in listening:
             listening = [one for one in listening if one is not source]
@@ -423,7 +426,8 @@ class Consumers:
         return self.context.queue_manager.fetch(source.queue, source.key, BATCH)
 
     def _messages(self, source: Source, found: list[Stored]) -> Taken:
-        """The same with whole messages. Claimed ones are dealt with now; the rest of the others may wait."""
+        """Hand over the next messages as whole messages. Claimed ones are dealt with now; the rest of the others may
+        wait."""
         context, taken = self.context, Taken()
         monotonic, claimed = context.scheduler.monotonic, self._claims is not None
         begun = monotonic()
@@ -437,8 +441,8 @@ class Consumers:
         return taken
 
     def _again(self, source: Source, fetched: float, taken: Taken) -> None:
-        """The unit of work is committed, and what it led to is handed to connections or stored for sessions: look
-        again."""
+        """Look at a source again, as the unit of work is committed and what it led to is handed to connections or
+        stored for sessions."""
         counters, now = self.context.counters, self.context.scheduler.monotonic()
         counters.bridge_latency_seconds["out"].observe_many(now - fetched, sum(map(len, taken.values())))
         for rule, tokens in taken.items():

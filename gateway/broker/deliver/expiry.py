@@ -1,7 +1,7 @@
 """What expires while it is stored: messages for devices that are away, and requests of devices that no application has
 answered. Pure.
 
-An expired message is taken from the session's queue and reported: it does not take room until the device comes back
+An expired message is taken off the session's queue and reported: it takes no room until the device comes back
 [MQTT-3.3.2-5]. A request that says how long it lives (MQTT 5 message expiry) is kept that long, others for a week.
 """
 
@@ -27,9 +27,9 @@ from gateway.session.session import Session
 EVERY = 3600.0
 """Seconds between two looks at the requests."""
 PASSED = 1000
-"""Sessions of which nothing is due that are passed in one step: a hundred thousand may have messages that expire."""
+"""Sessions with nothing due that are passed over in one step: a hundred thousand may have messages that expire."""
 REQUESTS_AT_ONCE = 200
-"""So many are read before others get their turn."""
+"""Requests that are read before others get their turn."""
 LONGEST = 7 * 86_400
 GRACE = 60
 """Seconds an answer may be late: clocks differ."""
@@ -38,7 +38,7 @@ Requested = Iterator[tuple[bytes, Stored]]
 
 
 class Expiry:
-    """When the next stored message of each session expires."""
+    """Knows when the next stored message of each session expires, and takes expired messages off their queues."""
 
     def __init__(self, context: Context, reports: Reports) -> None:
         self.context = context
@@ -46,20 +46,20 @@ class Expiry:
         self._due: dict[Session, float] = {}
         self._looking = False
         self._under_way: set[Session] = set()
-        """Whose messages are being looked at."""
+        """Sessions whose messages are being looked at."""
 
     def watch(self, session: Session, publication: Publication) -> None:
-        """A message was stored for the session."""
+        """Note that a message was stored for a session."""
         if publication.expires:
             self.until(session, publication.expires)
 
     def forget(self, session: Session) -> None:
-        """It is another gateway's now."""
+        """Forget a session that is another gateway's now."""
         self._due.pop(session, None)
 
     def tick(self, now: float) -> Iterator[None]:
-        """Look at the sessions whose next message is due, one at each step, and past some others; a connected client's
-        are looked at when they are sent."""
+        """Look at the sessions whose next message is due, one at each step, passing over the others; the messages of a
+        connected client are looked at when they are sent."""
         for number, session in enumerate(list(self._due)):
             is_due = self._due.get(session, inf) <= now
             if is_due or number % PASSED == 0:
@@ -77,7 +77,7 @@ class Expiry:
         return session.connection is None and session not in self.context.sessions.ending
 
     def _look(self, session: Session) -> bool:
-        """False: the queue manager is away."""
+        """Look at what is stored for a session. Returns False if the queue manager is away."""
         context, visits, due = self.context, session.outflow.connects, self._due.pop(session, 0.0)
         there = self._looking = True
 
@@ -100,11 +100,11 @@ class Expiry:
         return there
 
     def until(self, session: Session, due: float) -> None:
-        """Something of what is stored for the session expires then."""
+        """Note that something stored for a session expires at `due`."""
         self._due[session] = min(due, self._due.get(session, due))
 
     def _take_expired(self, session: Session, rows: Iterable[Stored], due: float) -> Iterator[None]:
-        """One message at each step, as long as the client stays away."""
+        """Take a session's expired messages, looking at one message at each step, as long as the client stays away."""
         context, visits = self.context, session.outflow.connects
         earliest = 0.0
         self._under_way.add(session)
@@ -133,7 +133,8 @@ class Expiry:
             self.until(session, earliest)
 
     def _not_sent(self, session: Session, rows: Iterable[Stored]) -> Iterator[tuple[Stored, Publication] | None]:
-        """What was never sent: what was may have arrived, and is the client's to acknowledge. None for that."""
+        """The stored messages that were never sent; None for one that was, as it may have arrived, and is the client's
+        to acknowledge."""
         outflow = session.outflow
         known = {item.token for item in outflow.items()} | self.context.being_taken(OUT, session.key)
         sent, begun = outflow.redelivered, outflow.last_token is None
@@ -150,13 +151,13 @@ class Expiry:
 
 
 class Requests:
-    """Looks through the stored requests now and then."""
+    """Looks through the stored requests now and then, and forgets those that have expired."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._next = 0.0
         self._pages = 0
-        """How many have been looked at since the process began."""
+        """How many pages have been looked at since the process began."""
 
     def tick(self, now: float) -> None:
         """Forget the requests that have expired."""
@@ -166,7 +167,7 @@ class Requests:
         self.context.ask(lambda: iter(self.context.queue_manager.load(REQUESTS)), self._read)
 
     def _read(self, requests: Requested | MQError) -> None:
-        """The next of them."""
+        """Read the next requests."""
         if not isinstance(requests, MQError):  # it is away: nothing is in a hurry
             self.context.ask(lambda: list(islice(requests, REQUESTS_AT_ONCE)), partial(self._loaded, requests))
 
@@ -176,21 +177,21 @@ class Requests:
             self.context.slices.run(f"requests {self._pages}", lambda: self._forget_expired(requests, some))
 
     def _forget_expired(self, requests: Requested, some: list[tuple[bytes, Stored]]) -> Iterator[None]:
-        """One at each step, then on to the next."""
+        """Look at one request at each step, then go on to the next page."""
         for key, stored in some:
             yield
             self.context.set_aside.record("stored", REQUESTS, key, stored, partial(self._forget, key, stored))
         self.context.scheduler.later(0.0, lambda: self._read(requests))
 
     def _forget(self, key: bytes, stored: Stored) -> None:
-        """Unless it may still be answered."""
+        """Forget a request unless it may still be answered."""
         expiry, put = Request.decode(stored.data).expiry or LONGEST, _put_at(stored.md)
         if put and put + min(expiry, LONGEST) + GRACE < self.context.now:
             self.context.batch.replace(REQUESTS, key, None)
 
 
 def _put_at(md: bytes) -> float:
-    """PutDate and PutTime as seconds since the epoch; 0 where there are none."""
+    """PutDate and PutTime as seconds since the epoch; 0 if there are none."""
     text = mqmd.text(md, mqmd.PUT_DATE) + mqmd.text(md, mqmd.PUT_TIME)
     if len(text) < 14 or not text[:14].isdecimal():
         return 0.0

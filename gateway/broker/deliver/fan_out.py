@@ -1,10 +1,10 @@
 """Copies of publications for local sessions: who gets one, whether there is room for it, and the row that stores it for
 a durable session. Pure.
 
-`FanOut.deliver` copies one publication. `FanOut.relay` does the same for a run of plain publications of one topic: what
-is the same for all of a run is done once, for each subscriber too. Its copies wait for `FanOut.hand_on`, with which
-each session gets what several clients have published as one run. Whatever is not plain is left to the plain lane, one
-at a time and with the same result, which the tests compare.
+`FanOut.deliver` copies one publication. `FanOut.relay` does the same for a run of plain publications on one topic: what
+is the same for all of a run is done once, for each subscriber too. Its copies wait for `FanOut.hand_on`, which gives
+each session as one run what several clients have published. Whatever is not plain is left to the plain lane, one at a
+time and with the same result, which the tests compare.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 
 _KIND = itemgetter(0)
 Kind = tuple[int, bool, tuple[int, ...], str, object]
-"""What is equal for copies that are one run: QoS, RETAIN, subscription identifiers, shared subscription, and what else
-must be."""
+"""What is equal for copies that are one run: QoS, RETAIN, subscription identifiers, shared subscription, and whatever
+else must be equal."""
 Relayed = tuple[Publication, list[bytes], list[bytes] | None, int, Prefixes, tuple[bytes, float] | None]
-"""Publications of one topic: what they are like, payloads, the properties of each where these differ, bytes, heads of
-those that are stored, and properties and time of expiry of all, if they have any."""
+"""Publications on one topic: what they have in common, their payloads, the properties of each where these differ, the
+number of bytes, the heads of stored copies, and properties and time of expiry of all, if they have any."""
 Note = tuple[Kind, Publication, list[bytes], list[bytes] | None, int, Prefixes]
 
 
@@ -57,13 +57,13 @@ class Run(NamedTuple):
     payloads: list[bytes]
     size: int
     likes: list[Publication] | None
-    """Where they are of several clients or topics, one for each."""
+    """One for each publication where they are of several clients or topics; else None."""
     heads: dict[tuple[int, bool, tuple[int, ...]], list[bytes]]
-    """Heads of their stored copies then."""
+    """In that case, the heads of their stored copies."""
 
 
 class Runs:
-    """Publications that the same filters match, without properties, as runs."""
+    """Makes runs of publications without properties that the same filters match."""
 
     __slots__ = ("_publications", "_runs")
 
@@ -72,7 +72,8 @@ class Runs:
         self._runs: dict[tuple[int, int], Run] = {}
 
     def part(self, at: int, every: int) -> Run:
-        """Those that one gets who takes his turn with others; of one alone all of them."""
+        """The run of those publications, beginning `at`, that a member gets who takes turns with others, every so many;
+        a member alone gets all of them."""
         run = self._runs.get((at, every))
         if run is None:
             some = self._publications[at::every]
@@ -87,7 +88,7 @@ class Runs:
 
 
 class Room:
-    """For how many copies, and bytes of them, a session has room beside what is relayed to it."""
+    """The number of copies, and of their bytes, for which a session has room beside what is relayed to it."""
 
     __slots__ = ("count", "size")
 
@@ -97,27 +98,28 @@ class Room:
 
 
 class FanOut:
-    """The way of a publication to the sessions that are subscribed to it."""
+    """Copies publications for the sessions that are subscribed to them."""
 
     def __init__(self, context: Context, router: Router, expiry: Expiry) -> None:
         self.context = context
         self.router = router
         self.expiry = expiry
         self.forward: Callable[[Route, Publication], Collection[str]] = lambda _route, _publication: ()
-        """Puts a publication for other gateways; which shared subscriptions are served there."""
+        """Puts a publication for other gateways; returns the shared subscriptions that are served there."""
         self.forward_all: Callable[[list[Sent]], None] = lambda _sent: None
-        """The same for several, which the fast lane has taken."""
+        """Does the same for several publications, which the fast lane has taken."""
         self.relayed: dict[Session, list[Note]] = {}
-        """What is not handed on yet."""
+        """What is relayed to sessions and not handed on yet."""
         self.rooms: dict[Session | None, Room] = {}
-        """Until then; under None that of all sessions together."""
+        """The room of each session until then; under None that of all sessions together."""
         self.turns = ShareTurns(context, self.full, self.full_from)
 
     # -- one publication --
 
     def deliver(self, route: Route, publication: Publication, rule: str = "_none") -> int:
-        """A copy for every receiver [MQTT-4.5.0-1], here and at other gateways; QoS 0 at once, the rest when the batch
-        is committed. `rule`: of what came from a queue. Returns how many had no room for theirs."""
+        """Copy a publication for every receiver [MQTT-4.5.0-1], here and at other gateways; QoS 0 at once, the rest
+        when the batch is committed. `rule`: the rule for what came from a queue. Returns how many receivers had no
+        room."""
         shared = route.shared
         if route.forwarded:
             served = self.forward(route, publication)
@@ -128,7 +130,7 @@ class FanOut:
         self, route: Route, receivers: Collection[Receiver], shared: Collection[Shared], publication: Publication,
         rule: str = "_none",
     ) -> int:  # fmt: skip
-        """The same for some of a route's receivers here."""
+        """Like `deliver`, for some of a route's receivers here."""
         plain = not publication.properties and not publication.expires
         prefixes: Prefixes = route.prefixes if plain else {}
         missed = 0
@@ -142,7 +144,7 @@ class FanOut:
         return missed
 
     def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> bool:
-        """One copy for one member of a shared subscription; False when it has no room."""
+        """Copy a publication for one member of a shared subscription. Returns False if it has no room."""
         member = self.turns.choose(group, publication)
         return member is None or self.copy(member, publication, prefixes, group.name)
 
@@ -161,13 +163,13 @@ class FanOut:
         return full
 
     def full_from(self, session: Session, size: int) -> int | None:
-        """As `StoredCount.full_from`, of a session that has no room for a payload of this size."""
+        """As `StoredCount.full_from`, for a session that has no room for a payload of this size."""
         if not session.durable:
             return None if session.can_take else 0  # what waits goes out in a moment
         return self.context.stored.full_from(self.context.limits.at(session.listener), session, size)
 
     def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> bool:
-        """One copy for one session; False when it has no room."""
+        """Copy a publication for one session. Returns False if it has no room."""
         session, context = receiver.session, self.context
         qos = min(publication.qos, receiver.qos)  # [MQTT3-3.8.4-6] [MQTT5-3.8.4-8] [MQTT-4.8.2-3]
         retain = publication.retain and receiver.retain_as_published  # [MQTT3-3.3.1-9] [MQTT5-3.3.1-12] [MQTT-3.3.1-13]
@@ -187,15 +189,15 @@ class FanOut:
         return True
 
     def _no_room(self, session: Session) -> bool:
-        """A copy is lost: False, as for whoever asks."""
+        """Count a copy as lost; returns False for the caller to return."""
         self.context.counters.messages_dropped["_none", "session_full"] += 1
         self.context.counters.examples.note("messages_dropped", ("_none", "session_full"), session.client_id)
         self.context.stored.skip(session, self.context.now)
         return False
 
     def store(self, session: Session, item: Item, prefixes: Prefixes) -> bool:
-        """A row on the session's stored queue, in the same unit of work as everything else of the batch
-        [MQTT3-3.1.2-5]; False when it has no room."""
+        """Append a row to the session's stored queue, in the same unit of work as everything else of the batch
+        [MQTT3-3.1.2-5]. Returns False if it has no room."""
         context, batch = self.context, self.context.batch
         size, limits = len(item.publication.payload), context.limits.at(session.listener)
         if context.stored.full(limits, session, size) and not (item.publication.promised and limits.refuse_when_full):
@@ -215,7 +217,8 @@ class FanOut:
         return True
 
     def send_at_once(self, session: Session, item: Item) -> None:
-        """QoS 0: to the wire whatever is in flight [MQTT-4.9.0-3] [MQTT-3.3.4-10], unless the client is slow."""
+        """Send a copy of QoS 0 at once, whatever is in flight [MQTT-4.9.0-3] [MQTT-3.3.4-10], unless the client is
+        slow."""
         context, connection = self.context, session.connection
         if connection is None or connection.state != ONLINE:
             return
@@ -241,7 +244,7 @@ class FanOut:
     # -- several publications for one session --
 
     def have_room(self, wanted: Sequence[tuple[Session, int, int]]) -> bool:
-        """Whether each of these sessions, and all together, have room for so many copies of so many bytes, none of
+        """Whether each of these sessions, and all together, have room for this many copies of this many bytes, none of
         which may be lost."""
         count, size = sum(count for _, count, _ in wanted), sum(size for *_, size in wanted)
         return self.context.stored.room(self.context.limits, size, count) and all(
@@ -255,8 +258,8 @@ class FanOut:
         return session.connection is not None and session.outflow.queued + count <= limits.max_queued
 
     def members_in_turn(self, group: Shared, runs: Runs, count: int) -> list[tuple[Receiver, Run]]:
-        """Those of a shared subscription that take so many publications in turn, each with what it takes; then it is
-        the turn of those behind. Nobody where each publication is to be looked at, so that they stay in order."""
+        """The members of a shared subscription that take these publications in turn, each with what it takes; the turn
+        then passes to those behind. Empty if each publication has to be looked at, so that they stay in order."""
         chosen = self.turns.in_turn(group, count)
         if chosen is None or any(one.session.outflow.max_packet <= MAX_REMAINING_LENGTH for one in chosen.members):
             return []
@@ -268,7 +271,7 @@ class FanOut:
         return members
 
     def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes, share: str = "") -> bool:
-        """Copies of all of these for one session; False, with nothing done, where it has no room for them."""
+        """Copy a run for one session. Returns False, with nothing done, if it has no room for all of it."""
         (like, payloads, size, likes, _), session = run, receiver.session
         qos, retain = min(like.qos, receiver.qos), like.retain and receiver.retain_as_published
         if not qos:
@@ -283,7 +286,7 @@ class FanOut:
         return True
 
     def _heads_of(self, run: Run, copies: Copies) -> list[bytes]:
-        """What copies of several clients are stored under."""
+        """The heads under which copies of several clients are stored."""
         flags = SHARED if copies.share else 0
         variant = copies.qos | flags, copies.retain, copies.sub_ids
         heads = run.heads.get(variant)
@@ -298,8 +301,8 @@ class FanOut:
     def copy_all(
         self, session: Session, copies: Copies, size: int, prefixes: Prefixes, heads: Sequence[bytes] = ()
     ) -> None:
-        """Copies for a session that has room for them, of so many bytes. `heads`: what each is stored under, where they
-        differ in that."""
+        """Append copies of this many bytes for a session that has room for them. `heads`: those under which they are
+        stored, where these differ."""
         if not session.durable:
             self.context.batch.deliveries.append((session, copies, None, 0, len(copies)))
             return
@@ -326,7 +329,7 @@ class FanOut:
             self.expiry.watch(session, copies.like)
 
     def copy_items(self, session: Session, items: list[Item], heads: Sequence[bytes], size: int) -> None:
-        """The same for copies that are less alike."""
+        """Like `copy_all`, for copies that are less alike."""
         if not session.durable:
             self.context.batch.deliveries.append((session, items, None, 0, len(items)))
             return
@@ -345,7 +348,7 @@ class FanOut:
         bodies: list[bytes],
         size: int,
     ) -> None:
-        """Rows on a durable session's stored queue, and what follows when they are committed."""
+        """Append rows to a durable session's stored queue, and note what follows when they are committed."""
         batch, count = self.context.batch, len(bodies)
         puts = batch.state_puts(OUT, session.key)
         batch.deliveries.append((session, items, puts, len(puts.heads), count))
@@ -357,7 +360,7 @@ class FanOut:
             batch.undo.step(self.context.stored.added, session, -size, -count)
 
     def prefix(self, prefixes: Prefixes, one: Item | Copies) -> bytes:
-        """The head of what a durable session stores of such a copy, remembered."""
+        """The head of what a durable session stores of such a copy; remembered."""
         like = one.like if isinstance(one, Copies) else one.publication
         return self._prefix(prefixes, like, one.qos, one.sub_ids, SHARED if one.share else 0, retain=one.retain)
 
@@ -372,7 +375,7 @@ class FanOut:
         return prefix
 
     def send_all_at_once(self, session: Session, copies: Copies) -> None:
-        """QoS 0: to the wire, as one piece where nothing is special."""
+        """Send copies of QoS 0 at once, as one piece where nothing is special."""
         context, connection = self.context, session.connection
         if connection is None or connection.state != ONLINE:
             return
@@ -396,8 +399,8 @@ class FanOut:
     # -- several publications of one client and topic --
 
     def admits(self, route: Route, count: int, size: int) -> bool:
-        """Whether every subscriber has room for so many publications of so many bytes, and none may have them refused;
-        otherwise each is looked at by itself."""
+        """Whether every subscriber has room for this many publications of this many bytes, and none may have them
+        refused; otherwise each is looked at by itself."""
         receivers, rooms, qos = route.receivers, self.rooms, route.first & 6
         together = rooms.get(None) or self._room(None)
         ways = len(receivers) + len(route.shared) if qos else 0
@@ -412,7 +415,7 @@ class FanOut:
         return True
 
     def _room(self, session: Session | None) -> Room:
-        """That of a session, or of all together, which is not known yet."""
+        """The room of a session, or of all together, which is not known yet."""
         context = self.context
         limits, stored = context.limits, context.stored
         if session is None:
@@ -427,14 +430,14 @@ class FanOut:
         return room
 
     def choose_several(self, route: Route, count: int, size: int) -> list[Chosen] | None:
-        """As `choose`, the members of each shared subscription for so many publications of so many bytes; None where
+        """The members of each shared subscription that take this many publications of this many bytes in turn. None if
         somebody can take none of them now, has no room, or has a Maximum Packet Size: then each publication is looked
         at by itself."""
         chosen: list[Chosen] = []
         if not route.shared:
             return chosen
         taken = dict.fromkeys([one.session for one in route.receivers], count)
-        """How many of them each session takes; one may take some more than once."""
+        """How many of them each session takes; a session may take some more than once."""
         for group in route.shared:
             found = self.turns.in_turn(group, count)
             if found is None:
@@ -455,10 +458,10 @@ class FanOut:
         self, route: Route, client_id: str, payloads: list[bytes], size: int, blocks: list[bytes] | None = None,
         expires: float = 0.0, chosen: Sequence[Chosen] = (),
     ) -> None:  # fmt: skip
-        """Copies of publications that are admitted and differ in payload, packet identifier and properties alone, for
-        every subscriber. `blocks`: what subscribers get of their properties, if they have any; `expires`: when all of
-        them do; `chosen`: who takes them of shared subscriptions. Those of QoS 0 go to the wire, the others wait for
-        `hand_on`."""
+        """Copy, for every subscriber, admitted publications that differ in payload, packet identifier and properties
+        alone. `blocks`: what subscribers get of their properties, if they have any; `expires`: when all of them do;
+        `chosen`: the members of shared subscriptions that take them. Those of QoS 0 are sent at once, the others wait
+        for `hand_on`."""
         like = route.like
         if like is None or like.client_id != client_id:
             qos, retain = route.first >> 1 & 3, bool(route.first & 1)
@@ -492,7 +495,7 @@ class FanOut:
             self._note(*one)
 
     def _note(self, receivers: Sequence[Receiver], share: str, what: Relayed) -> None:
-        """Copies for sessions, with those that these get already; nothing fails here."""
+        """Note copies for sessions, beside those that they get already; nothing fails here."""
         like, payloads, blocks, size, prefixes, same = what
         relayed, rooms, qos, count = self.relayed, self.rooms, like.qos, len(payloads)
         for session, highest, as_published, sub_ids in receivers:
@@ -514,7 +517,7 @@ class FanOut:
         together.size -= size * copies
 
     def hand_on(self) -> None:
-        """What was relayed goes to its sessions, as one run for each where it is alike."""
+        """Give what was relayed to its sessions, as one run for each where it is alike."""
         relayed, self.relayed = self.relayed, {}
         self.rooms.clear()
         for session, notes in relayed.items():
@@ -545,7 +548,7 @@ class FanOut:
 
 
 def aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:
-    """A copy, as its session would have stored it."""
+    """A copy to be set aside, as its session would have stored it."""
     session, qos = receiver.session, min(publication.qos, receiver.qos)
     retain = publication.retain and receiver.retain_as_published
     prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)

@@ -1,7 +1,7 @@
 """One message from a queue on its way to devices: what the rules make of it, who gets it, or why nobody does. Pure.
 
-Everything it leads to goes into the open batch, with the take of the message itself: copies for durable sessions,
-reports, a dead letter. What a device gets at QoS 0 goes to the wire when the batch is submitted.
+Everything it leads to goes into the open batch together with the take of the message itself: copies for durable
+sessions, reports, a dead letter. What a device gets at QoS 0 is sent when the batch is submitted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
 _PUBLISHER = Publisher("", "", None, 5)
 _SHORT = 32_768
-"""Message data of this length is short on every queue manager: its least MAXMSGL."""
+"""Message data up to this length is short on every queue manager: the least MAXMSGL there is."""
 _RECORD = 1024
 """Room for what is stored beside topic, properties and payload: descriptor for reports, subscription identifiers."""
 _BACKOUT_THRESHOLD_REACHED = 2362
@@ -57,18 +57,18 @@ _DEAD_LETTER_REASON: dict[int, DeadLetterReason] = {
     _BACKOUT_THRESHOLD_REACHED: "backed_out", Feedback.QUEUE_LIMIT: "queue_full", Feedback.TOO_LONG: "too_long",
     Feedback.NOT_AUTHORISED: "not_authorized", Feedback.DEVICE_UNKNOWN: "other", Feedback.REQUEST_UNKNOWN: "other",
 }  # fmt: skip
-"""What is no fault of the rule that should have made a publication of it."""
+"""Reasons that are no fault of the rule that should have made a publication of the message."""
 _LEADS_NOWHERE = {Feedback.TOPIC_NOT_VALID, Feedback.VALUE_MISSING, Feedback.DEVICE_UNKNOWN}
-"""What is said of a message without a topic of its own, as answers to requests are."""
+"""Reasons given for a message without a topic of its own, as answers to requests are."""
 
 BATCH, DEEP = 200, 1000
-"""Messages in one unit of work; so many of short ones, while the queue holds more than that."""
+"""The most messages in one unit of work; and the most short ones, while the queue holds more than that."""
 DEEP_BYTES = 4 << 20
-"""What a unit of work of more than BATCH messages takes at most, by the sizes of the last."""
+"""The most bytes of a unit of work with more than BATCH messages, judged by the sizes of the last messages."""
 GIVING_SECONDS = 0.02
-"""For messages of one queue that are looked at one by one, in one turn; the rest comes in the next."""
+"""Time in one turn for messages of one queue that are looked at one by one; the rest comes in the next turn."""
 PAUSE = 1.0
-"""Seconds until a queue is looked at again whose message could not even be dead-lettered."""
+"""Seconds until a queue is read again after one of its messages could not even be dead-lettered."""
 
 
 def _nothing() -> None:
@@ -76,7 +76,7 @@ def _nothing() -> None:
 
 
 class Passed(NamedTuple):
-    """How a message has come that another gateway has got from its queue."""
+    """How a message came here that another gateway has got from its queue."""
 
     lies_on: SourceQueue | None = None
     """Where it is now."""
@@ -87,7 +87,7 @@ class Passed(NamedTuple):
 
 
 class Source:
-    """One queue or MQ topic that is consumed, and the rules for what comes from it."""
+    """A queue or MQ topic that is consumed, with the rules for what comes from it."""
 
     __slots__ = (
         "active", "backout", "batch", "claimed", "key", "over", "passed", "paused", "queue", "rules", "running",
@@ -96,26 +96,26 @@ class Source:
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
         self.queue = queue
-        """Of a topic: where its subscription puts; blank until that is known."""
+        """The queue's name; for a topic the queue that its subscription puts on, blank until that is known."""
         self.key = b""
         self.rules = rules
         self.backout = Backout()
         self.batch = BATCH
         """How many messages are asked for next."""
         self.claimed = BATCH
-        """The same where what was asked for has to be handed over in one turn."""
+        """Like `batch`, where what was asked for has to be handed over in one turn."""
         self.passed: Passed | None = None
-        """For one message that another gateway has got from there."""
+        """Set for a message that another gateway has got from there."""
         self.running = False
         self.waiting = False
-        """Held back: a session that would get the next message is full."""
+        """Whether it is held back, because a session that would get the next message is full."""
         self.active = True
         self.paused = False
-        """A message of it can neither be delivered nor dead-lettered: it is tried again after a while."""
+        """Whether one of its messages can neither be delivered nor dead-lettered; that is tried again after a while."""
         self.under_way = 0
-        """Messages that are being copied for very many."""
+        """How many of its messages are being copied for very many subscribers."""
         self.over: Callable[[], None] = _nothing
-        """Called when there are none of these any more."""
+        """Called when none of them is any more."""
         self.stayed: set[Token] = set()
         """Messages of the last batch that stay on their queue for that reason."""
 
@@ -124,48 +124,49 @@ class Source:
 
     @property
     def name(self) -> str:
-        """For an operator."""
+        """Its name for an operator."""
         topic = self.rules[0].spec.mq_topic if self.rules else None
         name = f"topic {topic}" if topic is not None else f"queue {self.queue}"
         return f"{name} at {self.target}" if self.target else name
 
     def leave(self, batch: Batch, token: Token) -> None:
-        """The batch, which was refused, does not take a message any more."""
+        """Leave a message out of the batch, which was refused: the batch does not take it any more."""
         batch.takes[self.queue, self.key].tokens.remove(token)
 
     def put_aside(self, batch: Batch, stored: Stored, queue: str) -> bool:
-        """Put a message to the back-out queue; False: that is done with the batch, like everything else."""
+        """Put a message on the back-out queue. Returns False: that is done with the batch, like everything else."""
         del batch, stored, queue
         return False
 
     def fit(self, messages: int, size: int) -> None:
-        """So many messages of so many bytes together came: the next batch is deeper if there were as many as asked for,
-        and as short as the bytes allow."""
+        """Adapt the next batch to this many messages, of this many bytes together, that came: it is deeper if there
+        were as many as asked for, and as short as the bytes allow."""
         if messages < self.batch:
             return
         short = DEEP_BYTES * messages // (size or 1)
         self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
 
     def took(self, messages: int, seconds: float) -> None:
-        """So many claimed messages took so long: fewer next time, or more again."""
+        """Adapt the next claim to the time that this many claimed messages took: fewer next time, or more again."""
         if seconds > GIVING_SECONDS:
             self.claimed = max(1, int(messages * GIVING_SECONDS / seconds))
         else:
             self.claimed = min(BATCH, 2 * self.claimed)
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
-        """A message can neither be delivered nor dead-lettered: the queue is not read for a moment."""
+        """Leave a message on the queue, as it can neither be delivered nor dead-lettered; the queue is not read for a
+        moment."""
         self.stayed.add(token)
         if not self.paused:
             self.paused = True
             scheduler.later(PAUSE, self._resume)
 
     def _resume(self) -> None:
-        """Try again, with the next commit at the latest."""
+        """Have the queue read again, with the next commit at the latest."""
         self.paused, self.waiting = False, True
 
     def copied(self, _missed: int) -> None:
-        """All that very many get of a message of it is copied."""
+        """Note that all copies of one message for very many subscribers are made."""
         self.under_way -= 1
         if not self.under_way:
             self.over, over = _nothing, self.over
@@ -173,7 +174,7 @@ class Source:
 
 
 class Handover:
-    """Hands over messages to devices, each in the open batch."""
+    """Hands messages over to devices, each in the open batch."""
 
     def __init__(self, context: Context, router: Router, fan_out: FanOut, reports: Reports, retained: Retained) -> None:
         self.context = context
@@ -182,24 +183,24 @@ class Handover:
         self.reports = reports
         self.retained = retained
         self.apart: frozenset[str] = frozenset()
-        """Rules whose messages every gateway gets itself, because the subscription is named after it."""
+        """Rules whose messages every gateway gets for itself, because the subscription is named after it."""
         self.rules: dict[str, list[OutboundRule]] = {}
-        """By name of a rule, all that apply to what comes from the same place."""
+        """By the name of a rule: all rules for what comes from the same place."""
         self.pass_on: Callable[[str, str, Source, Stored, bytes], bool] = lambda *_: False
-        """Puts a message for a device (the first argument) that has no session here for another gateway; False: there
-        is none."""
+        """Puts a message for another gateway, as its device (the first argument) has no session here; returns False if
+        there is none."""
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self.wide: Wide
-        """Copies what very many get; set by the engine."""
+        """Copies publications for very many subscribers; set by the engine."""
         self._routes: dict[str, Route] = {}
         self.repeated = Repeated()
         self.answers = Repeated()
         self._requests: dict[bytes, list[Stored]] = {}
-        """Requests of devices that are known already, by the token they went out with."""
+        """Requests of devices that have been looked up, by the token they went out with."""
 
     def know_requests(self, messages: Iterable[Stored], known: Callable[[MQError | None], None]) -> None:
-        """Have `known` called when it is known which requests these messages answer, or cannot be."""
+        """Have `known` called when the requests that these messages answer have been looked up, or cannot be."""
         tokens = {stored.md[mqmd.CORREL_ID] for stored in messages}
         tokens = {token for token in tokens if token.startswith(_REQUEST_PREFIX)}
         fetch = self.context.queue_manager.fetch
@@ -215,8 +216,8 @@ class Handover:
             known(None)
 
     def one(self, source: Source, stored: Stored) -> str:
-        """Hand over one message as a unit: if it meets a defect it is set aside. The name of the rule that took it; it
-        is taken with the open batch already."""
+        """Hand over one message as a unit, which is set aside if it meets a defect. Returns the name of the rule that
+        took it; the open batch takes it already."""
         rules = [source.rules[0].name]
 
         def message() -> None:
@@ -227,13 +228,13 @@ class Handover:
         return rules[0]
 
     def message(self, source: Source, stored: Stored) -> str:
-        """Hand over one message; the name of the rule that took it."""
+        """Hand over one message; returns the name of the rule that took it."""
         rule = self._message(source, stored)
         self.context.counters.route_matched[rule] += 1
         return rule
 
     def passed(self, rule: str, queue: str, stored: Stored, request: bytes, how: Passed) -> None:
-        """The same for one that another gateway has got from its queue; it has been counted there. `request`: what it
+        """Hand over a message that another gateway has got from its queue, and counted. `request`: the request that it
         answers."""
         source = Source(queue, self.rules.get(rule, []))
         source.passed = how
@@ -278,7 +279,7 @@ class Handover:
         return rule.name
 
     def _is_passed_on(self, source: Source, rule: str, stored: Stored, made: outbound.Outgoing) -> bool:
-        """Whether its device may be at another gateway, and the message goes there."""
+        """Whether the message's device may be at another gateway, and the message goes there."""
         if not made.client or rule in self.apart or self._session(made.client) is not None:
             return False
         if len(stored.data) + _RECORD > self._room():
@@ -290,7 +291,7 @@ class Handover:
         return None if session is None or session.ended else session
 
     def _request(self, stored: Stored) -> bytes:
-        """The record of the request that it answers."""
+        """The record of the request that a message answers; empty if there is none."""
         found = self._requests.get(stored.md[mqmd.CORREL_ID])
         return found[0].data if found else b""
 
@@ -304,15 +305,16 @@ class Handover:
         return found
 
     def _check_backout(self, source: Source, stored: Stored) -> None:
-        """A message that was backed out too often is poison: it goes aside, with what came before it undisturbed."""
+        """Refuse a message that was backed out too often: it goes aside, and those around it are not disturbed."""
         threshold = source.backout.threshold
         if threshold and mqmd.number(stored.md, mqmd.AT_BACKOUT_COUNT) >= threshold:
             raise Refused("backed out too often", _BACKOUT_THRESHOLD_REACHED)
 
     @staticmethod
     def _check_whole(source: Source, stored: Stored) -> None:
-        """Of a message in segments that is longer than a message may be only the beginning is here. Segments behind
-        transmission headers are put together on the gateway's own queue manager only."""
+        """Refuse what is not a whole message. A message in segments may be longer than a message may be: then only its
+        beginning is here. Segments behind transmission headers are put together on the gateway's own queue manager
+        only."""
         if source.target and part_of(stored.md, stored.data) is not None:
             raise Refused("a segment on a transmission queue of a target", _INCOMPLETE_MSG)
         if len(stored.data) > _SHORT and mqmd.number(stored.md, mqmd.AT_ORIGINAL_LENGTH) > len(stored.data):
@@ -323,12 +325,12 @@ class Handover:
 
     @staticmethod
     def _stored_size(publication: Publication) -> int:
-        """What a session stores of it at most."""
+        """The most that a session stores of a publication."""
         beside = len(publication.topic) + len(publication.properties) + _RECORD
         return beside + len(publication.payload)
 
     def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Outgoing] | None:
-        """The answer to a device's request: its CorrelId is the token the request went out with."""
+        """The answer to a device's request, or None: its CorrelId is the token that the request went out with."""
         token = stored.md[mqmd.CORREL_ID]
         found = self._asked(token) if token.startswith(_REQUEST_PREFIX) else []
         if not found:
@@ -343,8 +345,8 @@ class Handover:
         return rule, made._replace(properties=properties)
 
     def _made_answer(self, rule: OutboundRule, stored: Stored, topic: str) -> outbound.Outgoing:
-        """What the rule makes of an answer, published on this topic: the same of all that have no header and the same
-        descriptor but for their identifiers."""
+        """What the rule makes of an answer, published on this topic: the same for all answers that have no header and
+        the same descriptor apart from their identifiers."""
         md = mqmd.with_correl_id(stored.md, bytes(mqmd.CORREL_ID.stop - mqmd.CORREL_ID.start))
         known = self.answers.find([rule], md, stored.data)
         if known is not None:
@@ -361,7 +363,7 @@ class Handover:
         return self.context.queue_manager.fetch(REQUESTS, token, 1)
 
     def _is_late_answer(self, stored: Stored) -> bool:
-        """Whether it answers a request that waits no longer."""
+        """Whether a message answers a request that no longer waits."""
         token = stored.md[mqmd.CORREL_ID]
         return token.startswith(_REQUEST_PREFIX) and not self._asked(token)
 
@@ -384,7 +386,7 @@ class Handover:
         self._hand_over(source, rule_name, stored, made, publication, {})
 
     def _repeat(self, source: Source, rule_name: str, stored: Stored, known: Known) -> None:
-        """A message whose headers are known."""
+        """Publish a message whose headers are known."""
         made = known.made
         publication = Publication(known.topic, stored.data[known.start :], made.qos, made.retain, known.block)
         self._hand_over(source, rule_name, stored, made, publication, known.prefixes)
@@ -419,13 +421,13 @@ class Handover:
             self.retained.keep(publication)
 
     def _promise(self, source: Source, rule_name: str, publication: Publication) -> None:
-        """For very many; meanwhile nothing more is read from its queue."""
+        """Have a publication copied for very many; nothing more is read from its queue meanwhile."""
         self.context.batch.undone_by(source.copied, 0)
         source.under_way += 1
         self.wide.promise(publication, rule_name, over=source.copied)
 
     def receivers(self, made: outbound.Outgoing) -> tuple[tuple[Receiver, ...], bool]:
-        """Who gets it, and whether shared subscriptions are among them."""
+        """The receivers, and whether shared subscriptions are among them. Raises Refused if the device is not known."""
         if not made.client:
             route = self._route(made.topic)
             return route.receivers, bool(route.shared)
@@ -435,8 +437,9 @@ class Handover:
         return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
 
     def _for_one(self, receiver: Receiver, publication: Publication, report: bytes, prefixes: Prefixes) -> None:
-        """For one device: its own answer is what is reported. A full or absent session refuses here, where the message
-        can still be dead-lettered, not later and silently."""
+        """Copy a publication for one device, whose own answer is what is reported. If the session is full, or the
+        device away without one, the publication is refused here, where the message can still be dead-lettered, not
+        later and silently."""
         context, session = self.context, receiver.session
         qos = min(publication.qos, receiver.qos)
         away = session.connection is None
@@ -454,7 +457,7 @@ class Handover:
         self.fan_out.copy(receiver, publication, prefixes)
 
     def _route(self, topic: str) -> Route:
-        """The local subscribers of a topic."""
+        """A route with the local subscribers of a topic."""
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= _MAX_ROUTES:

@@ -1,8 +1,7 @@
 """Pages of plain messages from a queue to devices: what is the same for all messages with one head is done once, and
-what is the same for all that a session gets of a page, once a session. Each session gets its messages in the order of
-the queue. Whatever is not plain is left to `Handover.message`, one at a time and with the same result, which the tests
-compare. Pure.
-"""
+what is the same for everything that a session gets of a page is done once for each session. Each session gets its
+messages in the order of the queue. Whatever is not plain is left to `Handover.message`, one at a time and with the same
+result, which the tests compare. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ from gateway.session.publication import Publication
 from gateway.session.session import Session
 
 Taken = dict[str, list[Token]]
-"""Messages by the rule that took them."""
+"""Messages, by the rule that took them."""
 _LONG = 16_384
-"""Payloads that are longer are looked at alone: not every session can store them."""
+"""Longer payloads are looked at alone: not every session can store them."""
 
 
 class _Head(NamedTuple):
@@ -43,12 +42,12 @@ class _Group(NamedTuple):
 
     head: _Head
     rows: Sequence[int]
-    """Where they are on the page."""
+    """Their places on the page."""
     payloads: list[bytes]
 
 
 class _Shape:
-    """How the headers of messages with one head lie: in the head, or up to the packet identifier."""
+    """Where the headers of messages with one head end: in the head, or at the packet identifier in the bodies."""
 
     __slots__ = ("cut", "data", "head", "md", "rest")
 
@@ -57,9 +56,9 @@ class _Shape:
         self.data = head[MQMD_LENGTH:]
         length = header_length(self.md, self.data)
         self.cut = length - len(self.data)
-        """So many bytes of the header are in the bodies; -1: more than the packet identifier is."""
+        """How many bytes of the header are in the bodies; -1: they hold more of it than the packet identifier."""
         self.rest = b""
-        """What of the head is payload."""
+        """The part of the head that is payload."""
         if length < 0 or (self.cut > 0 and not is_opened(self.data)):
             self.cut = -1
         elif self.cut < 0:
@@ -84,7 +83,7 @@ class _Share:
     size: int = 0
 
     def in_order(self) -> tuple[list[Item], list[Known]]:
-        """Each message by itself in the order of the queue, and what is known of it."""
+        """Each message by itself, in the order of the queue, with what is known of it."""
         found: list[tuple[int, Item, Known]] = []
         for rows, copies, known in self.parts:
             found += zip(rows, singles(copies), repeat(known))
@@ -93,8 +92,8 @@ class _Share:
 
 
 def hand_over(handover: Handover, source: Source, page: Page) -> tuple[Taken, int]:
-    """Hand over a page, as far as there is time; which messages each rule took, and how many that are. If that meets a
-    defect, each message goes by itself."""
+    """Hand over a page, as far as there is time. Returns the messages that each rule took, and how many there are. If
+    the page meets a defect, each message is handed over by itself."""
     done: list[tuple[Taken, int]] = []
 
     def all_of_it() -> None:
@@ -107,7 +106,7 @@ def hand_over(handover: Handover, source: Source, page: Page) -> tuple[Taken, in
 
 
 class _PageHandover:
-    """The hand-over of one page."""
+    """Hands one page over."""
 
     def __init__(self, handover: Handover, source: Source, page: Page) -> None:
         self.handover = handover
@@ -116,7 +115,7 @@ class _PageHandover:
         self.page = page
         self.heads: dict[Known, _Head | None] = {}
         self.shapes: dict[int, _Shape] = {}
-        """By the identity of the head: the page keeps it alive."""
+        """By the identity of the head, which the page keeps alive."""
         self.until = 0
         """The end of the run of messages with one head that was looked at last."""
         self.taken: Taken = {}
@@ -125,7 +124,7 @@ class _PageHandover:
         """Whether messages that were looked at one by one have taken so long that the rest has to wait."""
 
     def run(self) -> tuple[Taken, int]:
-        """Hand over all of it, or what there is time for."""
+        """Hand over all of the page, or as much as there is time for; returns as `hand_over` does."""
         end = len(self.page.tokens)
         by_head = self._by_head()
         if not by_head:
@@ -135,8 +134,8 @@ class _PageHandover:
         return self.taken, end
 
     def _by_head(self) -> list[_Group]:
-        """All of the page in groups, if all is plain and no session gets any of it at QoS 0: that goes to the wire in
-        the order of the queue."""
+        """All of the page in groups, if everything is plain and no session gets any of it at QoS 0, which is sent in
+        the order of the queue. Empty otherwise."""
         heads, found = self.page.heads, list[_Group]()
         rows: defaultdict[int, list[int]] = defaultdict(list)
         first, last = 0, heads[0]
@@ -158,7 +157,8 @@ class _PageHandover:
         return shape
 
     def _in_order(self, end: int) -> int:
-        """Plain messages in groups, as far as they go, and the others one by one; up to where there was time."""
+        """Hand over plain messages in groups, as far as they go, and the others one by one. Returns where time was
+        up."""
         row, again = 0, False
         while row < end and not self.late:
             groups, stop = self._groups(row)
@@ -183,7 +183,7 @@ class _PageHandover:
         return self.until
 
     def _groups(self, row: int) -> tuple[list[_Group], int]:
-        """From this message on as far as all are plain, and where that ends."""
+        """Groups of the messages from this one on, as far as all are plain, and where that ends."""
         found: list[_Group] = []
         heads = self.page.heads
         end = len(heads)
@@ -198,7 +198,8 @@ class _PageHandover:
         return found, row
 
     def _same(self, shape: _Shape, rows: Sequence[int], found: list[_Group]) -> bool:
-        """Messages whose headers are the same but for the packet identifier."""
+        """Add a group of messages whose headers are the same apart from the packet identifier. Returns False if they
+        are not."""
         cut, bodies = shape.cut, self.page.bodies
         payloads = [bodies[row] for row in rows]
         if cut and not are_numbers(stripped(payloads, cut), cut):
@@ -221,7 +222,8 @@ class _PageHandover:
         return True
 
     def _each(self, shape: _Shape, first: int, last: int, found: list[_Group]) -> int:
-        """Messages whose headers are in their bodies; the number of the first that is not plain."""
+        """Add a group for each message whose headers are in its body. Returns the number of the first that is not
+        plain."""
         md, data, bodies = shape.md, shape.data, self.page.bodies
         rules, find = self.source.rules, self.handover.repeated.find
         for row in range(first, last):
@@ -234,7 +236,7 @@ class _PageHandover:
         return last
 
     def _look(self, known: Known) -> _Head | None:
-        """Who gets such messages; None when it takes a look at each."""
+        """What is known of messages with these headers, and who gets them; None if each has to be looked at."""
         if known in self.heads:
             return self.heads[known]
         made = self.heads[known] = self._found(known)
@@ -255,7 +257,8 @@ class _PageHandover:
         return _Head(known, receivers)
 
     def one_by_one(self, row: int, end: int) -> int:
-        """Each message by itself, as `Handover.message` does it, as long as there is time; up to where that was."""
+        """Hand over each message by itself, as `Handover.message` does, as long as there is time. Returns where that
+        ended."""
         monotonic = self.context.scheduler.monotonic
         for stored in self.page.stored(row, end):
             rule = self.handover.one(self.source, stored)
@@ -269,7 +272,8 @@ class _PageHandover:
     # -- groups of plain messages --
 
     def _hand_over(self, groups: list[_Group]) -> bool:
-        """Hand over plain messages; False, with nothing done, when a session has no room for all of its messages."""
+        """Hand over groups of plain messages. Returns False, with nothing done, if a session has no room for all of its
+        messages."""
         if any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
             return False
         shares = self._shares_of(groups)
@@ -301,7 +305,7 @@ class _PageHandover:
         fan_out.copy_items(session, items, heads, share.size)
 
     def _shares_of(self, groups: list[_Group]) -> dict[Session, _Share]:
-        """How much it is for each session that must not lose any."""
+        """What each session gets of the groups and must not lose, as numbers of messages and bytes."""
         shares: dict[Session, _Share] = {}
         for (known, receivers), _, payloads in groups:
             count, size = len(payloads), sum(map(len, payloads))
@@ -323,8 +327,8 @@ class _PageHandover:
 
 
 def _joined(groups: list[_Group]) -> list[_Group]:
-    """Those that become the same as one, in the order in which they begin. Not where somebody gets any of them at QoS
-    0: these go to the wire in this order."""
+    """Join groups that become the same, in the order in which they begin; not if some receiver gets any of them at QoS
+    0, as these are sent in this order."""
     alike: dict[int, list[_Group]] = {}
     for one in groups:
         alike.setdefault(id(one.head), []).append(one)
@@ -339,5 +343,5 @@ def _joined(groups: list[_Group]) -> list[_Group]:
 
 
 def _stored(head: _Head) -> bool:
-    """Whether all receivers get it at QoS 1 or 2."""
+    """Whether all receivers get such messages at QoS 1 or 2."""
     return bool(head.known.made.qos) and all(receiver.qos for receiver in head.receivers)

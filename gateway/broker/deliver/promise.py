@@ -1,8 +1,9 @@
-"""A publication that very many get, each once: what is stored of it until all have it. Pure.
+"""The record of a publication that very many subscribers get, each once; it is stored until all of them have it. Pure.
 
-Its record is part of the unit of work that makes the publication available, in the place of all the copies. Each slice
-that copies it notes in the same unit of work how far it has come, in the order of the sessions' keys and then of the
-shared subscriptions' names: after a crash it goes on there, so that nobody gets it twice and nobody goes without.
+The record is part of the unit of work that makes the publication available, in place of all the copies. Each slice of
+copies notes, in its own unit of work, how far it has come, in the order of the sessions' keys and then of the shared
+subscriptions' names: after a crash it goes on there, so that nobody gets the publication twice and nobody goes
+without.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ if TYPE_CHECKING:
 _NUMBER, _KEY = 8, 24
 """Bytes of the number in a key, and of a key."""
 _RECORD, _PLACE = b"\0", b"\1"
-"""What is under a key: the publication, or how far it has come."""
+"""Whether a key's record is the publication, or the place to which it has come."""
 _SESSION, _GROUP = b"s", b"t"
-"""Sessions come first."""
+"""Places of sessions come before those of shared subscriptions."""
 
 
 class Promise:
-    """One publication."""
+    """One publication, and how far it has come."""
 
     __slots__ = ("careful", "noted", "number", "place", "publication", "reached", "rule")
 
     def __init__(self, number: int, publication: Publication, rule: str = "_none", place: bytes = b"") -> None:
         self.number = number
-        """They are kept in this order."""
+        """Publications are made available in the order of their numbers."""
         self.publication = publication
         self.rule = rule
         self.place = place
-        """Up to here everybody has it."""
+        """Everybody up to this place has it."""
         self.noted = bool(place)
         self.careful = False
-        """A copy has met a defect: each is a unit of its own from there on."""
+        """Whether a copy has met a defect: from there on each copy is a unit of its own."""
         self.reached = b""
-        """How far it had come then: what goes out at QoS 0 has gone."""
+        """How far it had come then: up to here, what is sent at QoS 0 has been sent."""
 
     @property
     def key(self) -> bytes:
@@ -51,17 +52,17 @@ class Promise:
         return _key(self.number, _RECORD)
 
     def store(self, batch: Batch) -> None:
-        """Keep it, with the open batch."""
+        """Store the publication with the open batch."""
         batch.replace(FAN_OUT, self.key, encode_publication(self.publication, 0))
 
     def note(self, batch: Batch) -> None:
-        """How far it has come, with the open batch."""
+        """Store how far it has come, with the open batch."""
         if self.place:
             batch.replace(FAN_OUT, _key(self.number, _PLACE), self.place)
             self.noted = True
 
     def drop(self, batch: Batch) -> None:
-        """It is over, with the open batch."""
+        """Remove what is stored, with the open batch, as the publication is over."""
         batch.replace(FAN_OUT, self.key, None)
         if self.noted:
             batch.replace(FAN_OUT, _key(self.number, _PLACE), None)
@@ -82,7 +83,7 @@ def _key(number: int, kind: bytes) -> bytes:
 
 
 def stored_promises(queue_manager: BatchQueueManager) -> Iterator[tuple[bytes, Stored, bytes]]:
-    """The records that are stored, in the order in which they were made: key, record, place."""
+    """The stored records, in the order in which they were made: key, record, place."""
     found = dict(queue_manager.load(FAN_OUT))
     for key in sorted(found):
         if key[_NUMBER : _NUMBER + 1] == _RECORD:
@@ -91,5 +92,5 @@ def stored_promises(queue_manager: BatchQueueManager) -> Iterator[tuple[bytes, S
 
 
 def restored_promise(key: bytes, stored: Stored, place: bytes) -> Promise:
-    """From its record."""
+    """Restore a promise from its record."""
     return Promise(int.from_bytes(key[:_NUMBER], "big"), decode_publication(stored.data)[0], place=place)

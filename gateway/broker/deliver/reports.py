@@ -1,8 +1,8 @@
 """Reports that MQ applications have asked for about messages on their way to devices. Pure.
 
-Confirmations of arrival and delivery are the queue manager's. The gateway makes the positive and negative action
-notification, exception and expiration: put in the unit of work of what they report, at most once each, because with it
-the stored message they are made from is taken.
+Confirmations of arrival and delivery are made by the queue manager. The gateway makes positive and negative action
+notifications, exception and expiration reports. They are put in the unit of work of what they report, at most once
+each, because the same unit takes the stored message they are made from.
 """
 
 from __future__ import annotations
@@ -25,46 +25,47 @@ def put_report(batch: Batch, report: reports.Report) -> None:
 
 
 class Reports:
-    """Tells whoever asked what became of a message."""
+    """Tells applications that asked for it what became of a message."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def positive(self, publication: Publication) -> None:
-        """The device has it: PUBACK or PUBCOMP has come, or, at QoS 0, it is on the wire."""
+        """Report that the device has a message: PUBACK or PUBCOMP has come, or, at QoS 0, it has been sent."""
         if publication.report:
             self._put(reports.positive(publication.report, publication.payload))
 
     def negative(self, publication: Publication, why: Feedback) -> None:
-        """The device refused it, or can never have it."""
+        """Report that the device has refused a message, or can never have it."""
         if publication.report:
             self._put(reports.negative(publication.report, publication.payload))
             self._put(reports.exception(publication.report, publication.payload, why))
 
     def unanswered(self, session: Session) -> None:
-        """A session ends: what it had only in memory has not reached its device."""
+        """Report, as a session ends, what it had only in memory and has not reached its device."""
         for item in session.outflow.waiting():
             if item.publication.report and item.token is None:
                 self.negative(item.publication, Feedback.SESSION_ENDED)
 
     def forgotten(self, stored: Stored) -> None:
-        """A stored message is taken because its session ends."""
+        """Report a stored message that is taken because its session ends."""
         if stored.data[1] & REPORTS:
             self.negative(decode_publication(stored.data)[0], Feedback.SESSION_ENDED)
 
     def expired(self, publication: Publication) -> None:
-        """It expired before the device came."""
+        """Report that a message expired before the device came."""
         if publication.report:
             self._put(reports.expired(publication.report, publication.payload))
 
     def undeliverable(self, md: bytes, data: bytes, reason: int) -> bool:
-        """A message from a queue can be delivered to nobody. True: it asks to be discarded, not dead-lettered."""
+        """Report that a message from a queue can be delivered to nobody. Returns True if it asks to be discarded, not
+        dead-lettered."""
         self._put(reports.exception(md, data, reason))
         self._put(reports.negative(md, data))
         return reports.discards(md)
 
     def handed_over(self, md: bytes, data: bytes) -> None:
-        """It is stored for everybody it is for, and no single device answers for it."""
+        """Report that a message is stored for everybody it is for, where no single device answers for it."""
         self._put(reports.positive(md, data))
 
     def _put(self, report: reports.Report | None) -> None:

@@ -1,4 +1,4 @@
-"""Whose turn it is to take a message of a shared subscription. Pure."""
+"""Which member of a shared subscription takes the next message. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 _LEAST_PACKET = 4
-"""Bytes of a PUBLISH beside topic and payload."""
+"""The fewest bytes of a PUBLISH beside topic and payload."""
 MOST_ASKED = 100
-"""Members without room in their windows of which one that is connected is looked for, to send a message of QoS 0; and
-members that are asked in vain before it is looked, at what is known of each at once, who is to be asked still."""
+"""How many members without room in their windows are passed in search of a connected one for a message of QoS 0; and
+how many members are asked in vain before what is known of each is used, all at once, to tell which are still worth
+asking."""
 Could = Callable[[Session], bool]
 """Whether a member is to be asked at all."""
 
@@ -30,13 +31,13 @@ class Chosen(NamedTuple):
 
     group: Shared
     members: list[Receiver]
-    """Each takes the next one; then it begins again."""
+    """The members, each of which takes the next publication; after the last the first is next."""
     last: Session
-    """The one that takes the last of them."""
+    """The member that takes the last publication."""
 
 
 class ShareTurns:
-    """The members of shared subscriptions, one after the other [MQTT-4.8.2]."""
+    """Lets the members of shared subscriptions take turns [MQTT-4.8.2]."""
 
     def __init__(
         self, context: Context, full: Callable[[Receiver, Publication], bool],
@@ -46,11 +47,12 @@ class ShareTurns:
         self._full = full
         """Whether a session has no room for a copy."""
         self._full_from = full_from
-        """From which payload on it has none until something changes for it; None: that is not known."""
+        """From which size of payload on a session has no room until something changes for it; None: that is not
+        known."""
 
     def choose(self, group: Shared, publication: Publication) -> Receiver | None:
-        """The member whose turn it is; those first that can take the message now, then those that have room, and last
-        those for which it is too large."""
+        """The member that takes this message: first those whose turn it is that can take it now, then those that have
+        room, and last those for which it is too large. None if no member may have the topic."""
         if group.is_nobodys:
             return None
         found = self._able(group, 1, publication)
@@ -65,7 +67,8 @@ class ShareTurns:
     def _fitting(
         self, members: Iterable[tuple[Receiver, OrderedDict[Session, Any]]], publication: Publication
     ) -> tuple[list[Receiver], list[Receiver]]:  # fmt: skip
-        """The first of these for which a publication is not too large, if there is one, and those before it."""
+        """The first of these members for which a publication is not too large, if there is one, and the members before
+        it."""
         without: list[Receiver] = []
         for member, ring in members:
             if self._fits(member, publication):
@@ -75,9 +78,9 @@ class ShareTurns:
         return [], without
 
     def _could(self, group: Shared, publication: Publication, *, large: bool = False) -> Could | None:
-        """What tells of each member at once that it cannot get a publication: all sessions together have no room for
-        what would be stored for it, or, unless it may be too `large`, its client takes no packets of that size. None:
-        that is so of all."""
+        """A function that tells at once of each member whether it could get a publication. It cannot if all sessions
+        together have no room for what would be stored for it, or, unless the publication may be too `large`, if its
+        client takes no packets of that size. None if no member could."""
         sharers, stored = group.sharers, self._context.stored
         has_room = not publication.qos or stored.room(self._context.limits, len(publication.payload), 1)
         least = 0 if large else _LEAST_PACKET + len(publication.topic) + len(publication.payload)
@@ -98,7 +101,7 @@ class ShareTurns:
 
     @staticmethod
     def _anybody(group: Shared) -> Receiver | None:
-        """A member that may have the topic; that there is none is remembered."""
+        """A member that may have the topic, or None; that there is none is remembered."""
         member = next(group.members(), None)
         group.is_nobodys = member is None
         return member
@@ -106,8 +109,8 @@ class ShareTurns:
     def _with_room(
         self, group: Shared, publication: Publication, could: Could | None = None
     ) -> Iterator[tuple[Receiver, OrderedDict[Session, Any]]]:  # fmt: skip
-        """The members with room, and where each stands; those before the first are the last next time. Who has none is
-        not asked again before it may have some, unless it is for less."""
+        """The members with room, each with the ring in which it stands; those before the first come last next time. A
+        member without room is not asked again before it may have some, except for a smaller publication."""
         size, sharers, rings, in_vain = len(publication.payload), group.sharers, group.sharers.rings, 0
         for ring in (rings.turns, rings.passed):
             for _ in range(len(ring) if publication.qos else min(len(ring), MOST_ASKED)):
@@ -139,7 +142,7 @@ class ShareTurns:
     def _with_room_for_less(
         self, group: Shared, publication: Publication
     ) -> Iterator[tuple[Receiver, OrderedDict[Session, Any]]]:  # fmt: skip
-        """The same, of those that had none for more."""
+        """Like `_with_room`, for members that had no room for larger publications."""
         size, full = len(publication.payload), group.sharers.rings.full
         for session, least in islice(full.items(), None if publication.qos else MOST_ASKED):
             member = group.member(session) if size < least or not publication.qos else None
@@ -151,7 +154,8 @@ class ShareTurns:
             group.sharers.full_from = max(full.values(), default=0)
 
     def _able(self, group: Shared, count: int, publication: Publication | None = None) -> list[Receiver]:
-        """So many that can take a message now, this one if it is known, from the one whose turn it is, or all."""
+        """Up to `count` members that can take a message now, this one if it is given, beginning with the one whose turn
+        it is."""
         members, unable, in_vain, could = list[Receiver](), list[Session](), 0, None
         if group.is_nobodys:
             return members
@@ -174,11 +178,11 @@ class ShareTurns:
         return members
 
     def _suits(self, member: Receiver, publication: Publication) -> bool:
-        """Whether a member that can take a message takes this one: what is stored for it may be on its way still."""
+        """Whether a member that can take a message takes this one: what is stored for it may still be on its way."""
         return self._fits(member, publication) and not self._full(member, publication)
 
     def _fits(self, member: Receiver, publication: Publication) -> bool:
-        """Whether a copy is no larger than the member's client takes: otherwise it is for another member
+        """Whether a copy is no larger than the member's client accepts; otherwise another member gets it
         [MQTT-3.1.2-25]."""
         session, outflow = member.session, member.session.outflow
         if session.connection is None or outflow.max_packet == NO_LIMIT:
@@ -188,17 +192,17 @@ class ShareTurns:
         return len(before) + (2 if first & 6 else 0) + len(after) <= outflow.max_packet
 
     def can_take(self, route: Route) -> bool:
-        """Whether somebody of each shared subscription can take a publication now."""
+        """Whether some member of each shared subscription can take a publication now."""
         return all(self._able(group, 1) for group in route.shared)
 
     def in_turn(self, group: Shared, count: int) -> Chosen | None:
-        """Those that can take a publication now, from the one whose turn it is: as many as there are publications, or
-        all of them. None: there are none."""
+        """The members that can take a publication now, beginning with the one whose turn it is: as many as there are
+        publications, or all. None if there are none."""
         members = self._able(group, count)
         return Chosen(group, members, members[(count - 1) % len(members)].session) if members else None
 
     def take(self, group: Shared, last: Session) -> None:
-        """From now on it is the turn of the one behind this one."""
+        """Give the turn to the member behind this one."""
         turns = group.sharers.rings.turns
         for session in list(takewhile(lambda one: one is not last, turns)):
             turns.move_to_end(session)
@@ -206,6 +210,6 @@ class ShareTurns:
 
 
 def _gets(member: Receiver, publication: Publication) -> bool:
-    """Whether a member is connected, or has stored for it what is sent at more than QoS 0."""
+    """Whether a member is connected, or has stored for it what is sent above QoS 0."""
     session = member.session
     return session.connection is not None or (session.durable and min(publication.qos, member.qos) > 0)

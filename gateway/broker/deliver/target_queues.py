@@ -1,16 +1,17 @@
-"""Queues of targets that rules consume: what comes of their messages is committed where the state is, then they leave
-their queue. Pure.
+"""Queues of targets that rules consume: what their messages lead to is committed where the state is, then the messages
+leave their queue. Pure.
 
 Messages are got in a unit of work at the target, which keeps them from everybody else. What they lead to is committed
-with a marker that names them; then the target's unit of work is. If the gateway, the target or the connection is lost
-in between, the messages are on their queue again. Whoever gets them finds them in the marker, and only takes them off.
+with a marker that names them; then the target's unit of work is committed. If the gateway, the target or the connection
+is lost in between, the messages are on their queue again; whoever gets them finds them in the marker, and only takes
+them off.
 
-That needs the marker to be seen. A gateway which has lost its messages may still be about to commit what came of them.
+That needs the marker to be visible. A gateway that has lost its messages may still be about to commit what they led to.
 So before anything is got on a new connection, and before a message is dealt with that was got before and backed out,
-all other gateways settle: they answer when what they have dealt with is committed, and what they have got beside that
-they give out only when their unit of work turns out to be open still. Then the markers are read.
+all other gateways settle: they answer when what they have dealt with is committed, and they give out whatever else they
+have got only when their unit of work turns out to be still open. Then the markers are read.
 
-What meets a defect here is as if the connection were lost: what is got goes back, after a while, and comes again.
+A defect here is treated like a lost connection: what is got goes back, after a while, and comes again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gateway.ports.targets import Intake, Origin
 from gateway.rules.mappings import OutboundRule
 
 _LONGEST = 60.0
-"""Seconds until a queue is tried again that meets defects."""
+"""The most seconds until a queue that meets defects is tried again."""
 _WAITS = "it waits until the other gateways have said what they have dealt with"
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class TargetQueue(Source):
-    """One queue, or the publications of one subscription, of a target."""
+    """One queue of a target, or the publications of one subscription there."""
 
     __slots__ = (
         "_again", "_aside", "_begun", "_broken", "_doubts", "_failures", "_in_batch", "_known", "_left", "_matched",
@@ -51,41 +52,43 @@ class TargetQueue(Source):
         self, context: Context, handover: Handover, target: str, origin: Origin, rules: list[OutboundRule],
         again: Callable[[Source], None],
     ) -> None:  # fmt: skip
-        """`again`: have it pumped, when there is room."""
+        """`again`: has the queue pumped, when there is room."""
         super().__init__(origin.queue or origin.topic, rules)
         self.context, self.handover, self.target = context, handover, target
         self.key = key_of(target, origin.queue or f"{origin.subscription}\0{origin.topic}")
         self._again = again
         self._pending: dict[Token, Stored] = {}
-        """Got, and not dealt with."""
+        """Messages that are got, and not dealt with."""
         self._begun: dict[Token, Stored] = {}
-        """In a batch that is not committed."""
+        """Messages in a batch that is not committed."""
         self._in_batch = False
-        """What has been got is dealt with when the batch is committed that is open, or on its way."""
+        """Whether what has been got is in the open batch, or in one that is on its way, and is dealt with when that is
+        committed."""
         self._aside: list[tuple[Token, str]] = []
-        """To be put to a back-out queue when the unit of work is committed."""
+        """Messages to be put on a back-out queue when the unit of work is committed."""
         self._own: list[Token] = []
-        """Markers for what is in the unit of work."""
+        """Markers for the messages in the unit of work."""
         self._left: dict[Token, Counter[bytes]] = {}
         """Markers of units of work that were not concluded, by whichever gateway."""
         self._known: Counter[bytes] = Counter()
-        """What they name and has not come again."""
+        """The names in them whose messages have not come again."""
         self._matched: list[bytes] = []
-        """What of that is in the unit of work."""
+        """Those of these names whose messages are in the unit of work."""
         self._doubts = self._sure = 0
-        """How often other gateways may have got what is pending here, and up to which of these times they have not."""
+        """How often other gateways may have got what is pending here, and up to which of these times it is certain that
+        they have not."""
         self._retired = False
         self._broken = False
-        """Something has met a defect: nothing is done until what is got has gone back."""
+        """Whether something has met a defect: nothing is done until what is got has gone back."""
         self._failures = 0
-        """How often in a row."""
+        """How many defects there were in a row."""
         self._of_queue = Backout()
         self.intake: Intake | None = context.consume_at(target, origin, self)
         if self.intake is None:
             self.lost("the gateway is not connected to this target: start it again")
 
     def use(self, rules: list[OutboundRule]) -> None:
-        """The rules, at start and after a reload."""
+        """Set the rules, at start and after a reload."""
         self.rules, given = rules, rules[0].spec.backout
         self.backout = self._of_queue.unless(given.threshold, given.queue)
 
@@ -153,7 +156,7 @@ class TargetQueue(Source):
     # -- defects --
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Do something; if it meets a defect, start over after a while."""
+        """Make a call; if it meets a defect, start over after a while."""
         if self._broken or self.context.set_aside.run("call", self.name, call):
             return
         self._broken = True
@@ -163,7 +166,8 @@ class TargetQueue(Source):
         self.context.scheduler.later(seconds, self._start_over)
 
     def _start_over(self) -> None:
-        """Give back what is got: it is opened again then. What is in a batch is committed first, with its marker."""
+        """Give back what is got, after which the queue is opened again. What is in a batch is committed first, with its
+        marker."""
         if self._retired or not self._broken:
             return
         if self._in_batch:
@@ -174,15 +178,15 @@ class TargetQueue(Source):
     # -- other gateways --
 
     def doubt(self) -> None:
-        """Another gateway may have got what is pending here."""
+        """Note that another gateway may have got what is pending here."""
         self._doubts += 1
 
     def _came_before(self, stored: Stored) -> bool:
-        """Whether a message was got before, and no marker is known that has it."""
+        """Whether a message was got before, without being in any known marker."""
         return mqmd.number(stored.md, mqmd.AT_BACKOUT_COUNT) > 0 and not self._known[name_of(stored)]
 
     def _look(self, then: Callable[[], None]) -> None:
-        """Read the markers, when all gateways have put theirs, this one included."""
+        """Read the markers when all gateways, this one included, have put theirs; then make the call."""
         self.context.batch.after.append(partial(self._guarded, partial(self._settle_others, then)))
         self.context.flush()
 
@@ -226,13 +230,13 @@ class TargetQueue(Source):
         self._again(self)
 
     def _back_out(self) -> None:
-        """The unit of work is lost, or what is pending is wanted no more."""
+        """Back out the unit of work, because it is lost or what is pending is no longer wanted."""
         self._pending.clear()
         if self.intake is not None:
             self.intake.back_out()
 
     def retire(self) -> None:
-        """No rule names it any more. What is in a batch is concluded first."""
+        """Stop consuming, as no rule names the queue any more. What is in a batch is concluded first."""
         self.active = False
         self._retired = True
         self.context.problems.pop(self.name, None)
@@ -288,7 +292,7 @@ class TargetQueue(Source):
         self._again(self)
 
     def _committed_here(self, consumed: Consumed, rules: Counter[str], begun: float) -> None:
-        """What they led to is committed where the state is, with the marker."""
+        """What the messages led to is committed where the state is, with the marker."""
         self._in_batch = False
         self._guarded(partial(self._dealt_with, consumed, rules, begun))
         if self._broken and self._retired and self.intake is not None:
@@ -317,7 +321,7 @@ class TargetQueue(Source):
             self._conclude()
 
     def _conclude(self) -> None:
-        """All that was got is dealt with."""
+        """Commit the target's unit of work, as everything that was got is dealt with."""
         if self.intake is None:
             return
         self.intake.commit(self._aside)
@@ -327,18 +331,20 @@ class TargetQueue(Source):
     # -- what becomes of one message --
 
     def leave(self, batch: Batch, token: Token) -> None:
-        """The batch, which was refused, does not deal with a message any more."""
+        """Leave a message out of the batch, which was refused: the batch does not deal with it any more."""
         batch.consumed[self].names.pop(token, None)
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
-        """A message can neither be delivered nor dead-lettered: it stays got, and nothing more is got for a moment."""
+        """Keep a message that can neither be delivered nor dead-lettered: it stays got, and nothing more is got for a
+        moment."""
         if token in self._begun:
             self._pending[token] = self._begun.pop(token)
             self._pending = dict(sorted(self._pending.items(), key=lambda one: one[1].token))  # type: ignore[arg-type,return-value]
         super().stay(scheduler, token)
 
     def put_aside(self, batch: Batch, stored: Stored, queue: str) -> bool:
-        """Put a message to the back-out queue, in the unit of work that takes it: that queue is at the target too."""
+        """Put a message on the back-out queue, which is at the target too, in the unit of work that takes it. Returns
+        True."""
         if batch.undo is not None:
             batch.undo.length(self._aside)
             batch.undo.key(batch.consumed[self].names, stored.token)

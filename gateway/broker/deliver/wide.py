@@ -1,10 +1,11 @@
-"""A publication that many subscriptions match, in slices: who gets it is found out, and copied for, a little in each
-turn of the reactor and each unit of work. Pure.
+"""A publication that many subscriptions match: who gets it is found out, and copies are made, in slices, a little in
+each turn of the reactor and each unit of work. Pure.
 
 Publications go one after the other, so that none overtakes another of its publisher on the way to any subscriber, and
 nothing of a publisher is taken in before its publication is over. One of QoS 0 or 1 (`begin`) is acknowledged, and put
-on its own queues, with the last unit of work: where the process ends before that it is sent again, and some subscribers
-get it twice, as they may. What must come once (`promise`: QoS 2, wills, what a queue brings) is stored with the first.
+on its own queues, with the last unit of work: if the process ends before that it is sent again, and some subscribers
+get it twice, as they may. What must come once (`promise`: QoS 2, wills, what a queue brings) is stored with the
+first.
 """
 
 from __future__ import annotations
@@ -51,15 +52,16 @@ SLICE_SECONDS = 0.01
 MOST_AT_ONCE = 500
 """Copies in one slice: each may be a row of the unit of work, and a write to a socket."""
 MOST_WAITING, MOST_BYTES = 1000, 64 << 20
-"""Publications that wait for those before them, and bytes of them; each client has one, but it may leave and come."""
+"""The most publications that wait for those before them, and their bytes; each client has one, but may leave and come
+back."""
 MOST_JOINED, MOST_JOINED_BYTES = 15, 256 << 10
-"""Publications that go with another one, and bytes of all of them."""
+"""The most publications that go along with another one, and the bytes of all of them."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
 _Receiving = Callable[["Session", str, str], "Receiver | None"]
-"""As what a session gets a publication of a client on a topic."""
+"""The receiver as which a session gets a publication of a client on a topic; None: it does not."""
 Over = Callable[[int], None]
-"""Called with how many subscribers had no room."""
+"""Called with the number of subscribers that had no room."""
 
 
 def _nothing(_missed: int) -> None:
@@ -73,39 +75,40 @@ class _Under:
     publication: Publication
     rule: str
     connection: Connection | None
-    """Held until it is over."""
+    """The publisher's connection, held until the publication is over."""
     over: Over
     steps: Iterator[int]
-    """One after the other, how many copies that was, with those there was no room for; 0: it took time all the same."""
+    """The steps still to be made; each yields its number of copies, those without room included. 0: it took time all
+    the same."""
     promise: Promise | None = None
     copies: int = 0
     missed: int = 0
     route: Route | None = None
-    """Of one that a device publishes."""
+    """The route of a publication by a device."""
     elsewhere: Collection[str] = ()
     """The shared subscriptions that other gateways serve."""
     others: list[_Under] = field(default_factory=list)
-    """What came behind it that is like it, and goes with it."""
+    """Publications that came behind it, are like it, and go along with it."""
     is_begun: bool = False
     served: set[Session | str] | None = None
-    """Who has a copy, and the shared subscriptions that do, from the moment in which other gateways have it: sessions
+    """The sessions and shared subscriptions that have a copy, from the moment at which other gateways have it: sessions
     come and go between them. None where there are no others."""
     prefixes: Prefixes = field(default_factory=dict)
     runs: Runs = field(default_factory=lambda: Runs([]))
-    """It and those that go with it."""
+    """This publication and those that go along with it, as runs."""
 
     @property
     def every(self) -> list[_Under]:
-        """With those that go with it."""
+        """This publication and those that go along with it."""
         return [self, *self.others]
 
     def has_room(self, size: int) -> bool:
-        """Whether one more with so many bytes may go with it."""
+        """Whether one more publication, of this many bytes, may go along with it."""
         together = size + sum(len(one.publication.payload) for one in self.every)
         return len(self.others) < MOST_JOINED and together <= MOST_JOINED_BYTES
 
     def step(self, *, copied: bool, of: int = 1) -> int:
-        """One more has its copies, or no room for them."""
+        """Count copies as made, or as lost for want of room; returns their number."""
         if copied:
             self.copies += of
         else:
@@ -127,19 +130,20 @@ class Wide:
         self._bytes = 0
         self._number = 0
         self._joined: _Under | None = None
-        """What goes with this one is being taken in."""
+        """The publication for which those that go along with it are being taken in."""
         self.packet: Callable[[Connection, bytes], None] = lambda _connection, _data: None
         """Takes in one packet; set by the engine."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is under way that devices had better wait with more of it."""
+        """Whether so much is under way that devices had better wait before they send more of it."""
         return len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES
 
     def begin(
         self, connection: Connection | None, route: Route, publication: Publication, over: Over = _nothing
     ) -> None:
-        """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last."""
+        """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last
+        copy."""
         if self._joined is not None:
             self._joined.others.append(_Under(publication, "_none", connection, over, iter(())))
             return
@@ -153,7 +157,8 @@ class Wide:
         self, publication: Publication, rule: str = "_none", connection: Connection | None = None,
         over: Over = _nothing, route: Route | None = None,
     ) -> None:  # fmt: skip
-        """Store a publication with the open batch, and copy it when that is committed; everybody gets it once."""
+        """Store a publication with the open batch, and copy it when that is committed, so that everybody gets it
+        once."""
         batch, joined = self.context.batch, self._joined
         self._number += 1
         promise = Promise(self._number, publication, rule)
@@ -168,7 +173,7 @@ class Wide:
         batch.after.append(partial(self._add, under))
 
     def recover(self, count: dict[str, int]) -> None:
-        """Go on with what is stored."""
+        """Go on with the publications that are stored; counts them."""
         if not self.promises:
             return
         for key, stored, place in stored_promises(self.context.queue_manager):
@@ -199,7 +204,7 @@ class Wide:
     # -- a slice --
 
     def _go_on(self) -> None:
-        """A slice of the first."""
+        """Do a slice of the first publication."""
         context, under = self.context, self._waiting[0]
         context.now = context.scheduler.now()
         if not under.is_begun:
@@ -219,14 +224,14 @@ class Wide:
         return under
 
     def _let_go(self, unders: list[_Under]) -> None:
-        """These are over: go on with their publishers, unless there is more of them that waits."""
+        """Let the publishers of these publications, which are over, go on, except those of whom more is waiting."""
         done = {under.connection for under in unders}
         for connection in done - {under.connection for under in self._waiting}:
             if connection is not None:
                 self.put_off.let_go(connection)
 
     def _join(self, under: _Under) -> None:
-        """Have what comes behind a publication and is like it go with it: whoever gets a copy gets one of each."""
+        """Have publications behind this one that are like it go along with it: whoever gets a copy gets one of each."""
         publication = under.publication
         if publication.properties or publication.expires:
             return
@@ -237,8 +242,8 @@ class Wide:
             self._join_waiting(under, under.promise)
 
     def _join_of_publisher(self, under: _Under, connection: Connection, route: Route) -> None:
-        """Take in what the publisher has sent behind it. None of it may be refused, as its answer comes after theirs:
-        at QoS 0 and 1 no payload may be longer; what is released by PUBREL has been taken already."""
+        """Take in what the publisher has sent behind its publication. None of that may be refused, as its answer comes
+        after theirs: at QoS 0 and 1 no payload may be longer; what PUBREL releases has been taken already."""
         publication, inbound = under.publication, connection.session.inbound
         if under.promise is None:
             length_of = partial(length_alike, publication, connection.version)
@@ -260,7 +265,7 @@ class Wide:
             self._joined = None
 
     def _join_waiting(self, under: _Under, promise: Promise) -> None:
-        """Have those go with it that are next, whoever has published them, and have come as far."""
+        """Have the next publications go along, whoever has published them, if they are alike and have come as far."""
         while len(self._waiting) > 1:
             other = self._waiting[1]
             if (
@@ -273,14 +278,14 @@ class Wide:
             under.others.append(self._remove(1))
 
     def _part(self, under: _Under, at: int = 0) -> None:
-        """Have those that went with a publication, from one on, come behind it."""
+        """Put publications that went along, from one on, behind this one again."""
         for other in reversed(under.others[at:]):
             self._waiting.insert(1, other)
             self._bytes += len(other.publication.payload)
         del under.others[at:]
 
     def _part_unlike(self, under: _Under, topic: str, entries: Entries) -> Iterator[int]:
-        """Keep those whose topics are matched by the same filters, up to the first that is not."""
+        """Keep those that go along whose topics the same filters match, up to the first that differs."""
         filters, known = {filter_ for filter_, _ in entries}, {topic}
         for at, other in enumerate(under.others):
             topic = other.publication.topic.decode()
@@ -293,7 +298,7 @@ class Wide:
                 yield 0
 
     def _is_valid(self, connection: Connection, route: Route) -> bool:
-        """Whether a route is what it was."""
+        """Whether a route is still what it was."""
         return (
             connection.state == ONLINE
             and connection.generation == self.router.generation
@@ -302,7 +307,7 @@ class Wide:
         )
 
     def _copied(self, under: _Under) -> bool:
-        """A slice of one that is sent again if it fails. True when it is over."""
+        """Do a slice of a publication that is sent again if it fails. Returns True when it is over."""
         ended: list[bool] = []
         failed: list[Exception] = []
 
@@ -319,8 +324,9 @@ class Wide:
         return not done or ended[0]
 
     def _kept(self, under: _Under, promise: Promise) -> bool:
-        """A slice of one that is stored. What meets a defect in it is found by having each copy be a unit; if that is
-        no copy, the publication is set aside, and goes on from where it was when it is replayed."""
+        """Do a slice of a publication that is stored; returns True when it is over. If it meets a defect, each copy is
+        made a unit to find which one; if it is no copy, the publication is set aside, and a replay goes on from where
+        it was."""
         context, batch, ended = self.context, self.context.batch, list[bool]()
 
         def work() -> None:
@@ -353,14 +359,14 @@ class Wide:
         return ended[0]
 
     def _be_careful(self, under: _Under, place: bytes, reached: bytes) -> None:
-        """Go on from a place with each copy as a unit; a copy beyond that has met a defect."""
+        """Go on from a place with each copy as a unit, as a copy beyond that has met a defect."""
         promise = under.promise
         if promise is not None:
             promise.careful, promise.place, promise.reached = True, place, reached
             under.steps = self._promised(under, promise)
 
     def _slice(self, under: _Under) -> bool:
-        """True when it is over."""
+        """Make copies until time is up. Returns True when the publication is over."""
         monotonic, made = self.context.scheduler.monotonic, 0
         until = monotonic() + SLICE_SECONDS
         for number, copies in enumerate(under.steps):
@@ -377,7 +383,8 @@ class Wide:
     # -- who gets it --
 
     def _steps(self, route: Route, under: _Under) -> Iterator[int]:
-        """Of one that is not stored, and those that go with it, in any order of who gets them."""
+        """The steps of a publication that is not stored, and of those that go along with it, in any order of
+        receivers."""
         if under.connection is not None:  # it has waited for others: who wants it elsewhere may have changed
             self.router.find_elsewhere(route)
         for one in under.every:
@@ -394,7 +401,7 @@ class Wide:
             yield 0 if shared is None else self._copies_of_group(under, shared)
 
     def _copies(self, under: _Under, receiver: Receiver) -> int:
-        """For one session."""
+        """Make the copies for one session; returns their number."""
         if under.served is not None:
             under.served.add(receiver.session)
         if under.others and self.fan_out.copy_run(receiver, under.runs.part(0, 1), under.prefixes):
@@ -402,7 +409,7 @@ class Wide:
         return sum(self._copy(one, b"", receiver, under.prefixes) for one in under.every)
 
     def _copies_of_group(self, under: _Under, shared: Shared) -> int:
-        """For one shared subscription, of what no other gateway has for it."""
+        """Make the copies for one shared subscription, of what no other gateway serves for it; returns their number."""
         if under.served is not None:
             under.served.add(shared.name)
         every, prefixes = under.every, under.prefixes
@@ -414,14 +421,14 @@ class Wide:
     # -- sessions of several gateways --
 
     def came(self, session: Session) -> None:
-        """A session has come from another gateway: what others have been put already it has from there."""
+        """Note that a session has come from another gateway: what others have been put already, it has from there."""
         under = self._waiting[0] if self._waiting else None
         if under is not None and under.served is not None:
             under.served.add(session)
 
     def goes(self, session: Session) -> None:
-        """A session goes to another gateway, which gives it nothing of what this one has put for others already: it
-        takes its copy along, and that of a shared subscription that has nobody else here."""
+        """A session goes to another gateway, which gives it nothing of what this one has put for others already: make
+        its copy, and that of a shared subscription that has nobody else here."""
         under = self._waiting[0] if self._waiting else None
         if under is None or under.served is None:
             return
@@ -439,7 +446,7 @@ class Wide:
                 self._copies_of_group(under, shared)
 
     def _promised(self, under: _Under, promise: Promise) -> Iterator[int]:
-        """Of one that is stored, and those that go with it, from its place on."""
+        """The steps, from its place on, of a publication that is stored, and of those that go along with it."""
         publication, begin = promise.publication, promise.place
         route = Route(publication.topic.decode(), publication.topic, publication.first)
         self.router.find_receivers(route, Publisher("", publication.client_id, None, 5), may_be_wide=True)
@@ -486,7 +493,8 @@ class Wide:
     def _copy_to_members(
         self, under: _Under, place: bytes, group: Shared, runs: Runs, prefixes: Sequence[Prefixes]
     ) -> int:  # fmt: skip
-        """A copy of each for a member of a shared subscription: one run for each member, where all have room."""
+        """Copy each publication for a member of a shared subscription: as one run for each member, if all have room.
+        Returns the number of copies."""
         every = under.every
         members = self.fan_out.members_in_turn(group, runs, len(every)) if under.others else []
         if not members:
@@ -496,12 +504,12 @@ class Wide:
         return under.step(copied=True, of=len(every))
 
     def _copy_to_member(self, under: _Under, place: bytes, group: Shared, prefixes: Prefixes) -> int:
-        """One copy for the member whose turn it is."""
+        """Copy a publication for the member whose turn it is; returns the number of copies."""
         member = self.fan_out.turns.choose(group, under.publication)
         return 0 if member is None else self._copy(under, place, member, prefixes, group.name)
 
     def _copy(self, under: _Under, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = "") -> int:
-        """One copy."""
+        """Make one copy; returns the number of copies."""
         promise, publication, session = under.promise, under.publication, receiver.session
         if promise is None or not promise.careful:
             return under.step(copied=self.fan_out.copy(receiver, publication, prefixes, share))
@@ -518,7 +526,8 @@ class Wide:
     def _gathered(
         self, route: Route
     ) -> Generator[int, None, tuple[Entries, dict[Session, list[Interest]], _Receiving]]:
-        """What matches a topic, who has subscribed to that, and as what each of them gets a publication."""
+        """Find what matches a topic and who has subscribed to it. Returns both, and a function that tells as what each
+        session gets a publication."""
         version, changes = route.changes[0], route.changes
         entries: list[tuple[str, Members[Session]]] = []
         interests: dict[Session, list[Interest]] = {}
@@ -543,7 +552,7 @@ class Wide:
         return entries, interests, receiver
 
     def _still(self, session: Session, filters: list[str]) -> bool:
-        """Whether it has one of these subscriptions, now that subscriptions have changed meanwhile."""
+        """Whether a session still has one of these subscriptions, now that subscriptions have changed."""
         mine = self.router.subscriptions.of(session)
         return any(one in mine for one in filters)
 
@@ -563,7 +572,8 @@ class Wide:
 
 
 def _in_order(sessions: Iterable[Session]) -> Iterator[Session | None]:
-    """Sessions by their keys, sorted one by one, as all together take long; None: that has taken time."""
+    """Sessions in the order of their keys, sorted in portions, as sorting all together takes long; None: that has taken
+    time."""
     some: list[list[Session]] = [[] for _ in range(256)]
     for number, session in enumerate(sessions):
         some[session.key[0]].append(session)
@@ -574,10 +584,10 @@ def _in_order(sessions: Iterable[Session]) -> Iterator[Session | None]:
 
 
 def _groups_of(entries: Entries) -> list[str]:
-    """The shared subscriptions among them."""
+    """The shared subscriptions among the entries."""
     return [f"$share/{name}/{filter_}" for filter_, members in entries for name in members.shared]
 
 
 def _aside_of_promise(promise: Promise) -> Aside:
-    """A stored publication as it is kept if it meets a defect: its place stays, so that a replay goes on there."""
+    """A stored publication to be set aside if it meets a defect: its place stays, so that a replay goes on there."""
     return aside_of(FAN_OUT, promise.key, Stored(None, b"", encode_publication(promise.publication, 0)))

@@ -1,8 +1,8 @@
-"""Messages from queues that a rule addresses to one device, which has its session at another gateway. Pure.
+"""Messages from queues that a rule addresses to one device whose session is at another gateway. Pure.
 
-Nobody is told of each device where it is. So the message goes on to another gateway, as it lay on its queue, until one
-has the session; the last one that has not does with it what is done with messages for unknown devices. It is put for
-the next gateway in the unit of work that takes it here.
+No gateway is told where each device is. So the message, as it lay on its queue, goes on to one gateway after the other
+until one has the session; the last one that has not treats it as a message for an unknown device. It is put for the
+next gateway in the unit of work that takes it here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gateway.ports.state_queues import FORWARD
 from gateway.session.publication import Publication
 
 _MOST_REDIRECTS = 8
-"""So often is a message sent after a session that moves, whoever was asked before."""
+"""How often a message is sent after a session that moves, even to gateways that were asked before."""
 _REMEMBERED = 60.0
-"""Seconds for which a message may be under way."""
+"""Seconds that a message may be under way."""
 
 
 class _Held:
-    """Where a message lies that can neither be delivered nor dead-lettered for now."""
+    """The place of a message that can neither be delivered nor dead-lettered for now."""
 
     __slots__ = ("_again", "key", "queue")
 
@@ -36,16 +36,16 @@ class _Held:
         self._again = again
 
     def leave(self, batch: Batch, token: Token) -> None:
-        """The batch, which was refused, does not take it any more."""
+        """Leave the message out of the batch, which was refused."""
         batch.takes[self.queue, self.key].tokens.remove(token)
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
-        """It is read again after a while."""
+        """Have the message read again after a while."""
         scheduler.later(PAUSE, partial(self._again, token))
 
 
 class Addressed:
-    """Finds the gateway that has the device."""
+    """Finds the gateway that has a device's session."""
 
     def __init__(
         self, context: Context, to_others: ToOthers, moves: SessionMoves, others: Callable[[], set[str]],
@@ -59,13 +59,13 @@ class Addressed:
         self.may_come = may_come
         self.instance = to_others.instance
         self._heirs: dict[str, tuple[str, float]] = {}
-        """Gateways that are no more: their heirs, and when that was heard."""
+        """Gateways that are no more, with their heirs and when that was heard."""
         self.handover: Handover
         """Set by the engine."""
 
     def pass_on(self, device: str, rule: str, source: Source, stored: Stored, request: bytes) -> bool:
-        """Put a message for the next gateway, in the open batch; its device has no session here. False: there is no
-        other gateway that may have it. `request`: what it answers."""
+        """Put a message, whose device has no session here, for the next gateway, in the open batch. Returns False if no
+        other gateway may have the session. `request`: the request that it answers."""
         before = source.passed or Passed()
         tried = {*before.tried, self.instance}
         message = Publication(source.queue.encode(), stored.data, 1, False, report=stored.md)  # noqa: FBT003
@@ -80,7 +80,7 @@ class Addressed:
         return bool(following)
 
     def _goes_after(self, forwarded: Forwarded, redirects: int) -> bool:
-        """Whether it is put where the session is going, or waits for it here."""
+        """Whether the message is put for the gateway to which the session is going, or waits for the session here."""
         device, moved = forwarded.device, self.moves.went(forwarded.device)
         to = self.instance if moved is None else self._living(moved[0])
         if not (self.may_come(device) if to == self.instance else self.to_others.reads(to)):
@@ -90,7 +90,7 @@ class Addressed:
         return True
 
     def over(self, gateway: str, heir: str) -> None:
-        """A gateway is no more, and its sessions are another's, or are going to be."""
+        """Note that a gateway is no more, and that its sessions are the heir's, or are going to be."""
         now = self.context.scheduler.monotonic()
         for one, (_, then) in list(self._heirs.items()):
             if now - then > _REMEMBERED:
@@ -98,7 +98,7 @@ class Addressed:
         self._heirs[gateway] = heir, now
 
     def _living(self, gateway: str) -> str:
-        """Who has what this gateway had."""
+        """The gateway that has what this gateway had."""
         for _ in self._heirs:  # what others say of heirs may be old, and go in a circle
             if gateway not in self._heirs:
                 break
@@ -106,7 +106,8 @@ class Addressed:
         return gateway
 
     def arrived(self, forwarded: Forwarded, key: bytes, token: Token, again: Callable[[Token], None]) -> None:
-        """Another gateway has passed one on, or this one has waited for its device. `again`: have it read once more."""
+        """Take a message that another gateway has passed on, or that has waited here for its device. `again`: has it
+        read once more."""
         message = forwarded.publication
         passed = Passed(_Held(key, again), forwarded.to, forwarded.redirects)
         stored = Stored(token, message.report, message.payload)

@@ -10,14 +10,14 @@ from gateway.ports.ownership import Message
 INTERVAL = 10.0
 """Seconds between two reports of a gateway."""
 SILENT = 6 * INTERVAL
-"""A gateway that has not been heard of for so long does not count any more."""
+"""A gateway that has not been heard of for this long no longer counts."""
 
 
 class Gateway(NamedTuple):
     """One gateway."""
 
     instance: str
-    """Empty where it has the state queues for itself."""
+    """Its name among those that share the state queues; empty if it is alone."""
     name: str
     version: str
     started: float
@@ -25,20 +25,20 @@ class Gateway(NamedTuple):
     heard: float | None
     """When it was last heard of, by this gateway's clock; None: never, its lease alone is known."""
     figures: dict[str, int]
-    """What it counts."""
+    """Its figures, by name."""
     rates: dict[str, float] = {}  # noqa: RUF012 -- of a tuple, and never changed
-    """How many a second of what it counts, between its last two reports."""
+    """How fast its figures grow per second, between its last two reports."""
     page: str = ""
-    """Address of its administration page, as it says itself."""
+    """The address of its administration page, as it reports it."""
     lease: float | None = None
-    """For how many seconds its lease has lain there as it is; None: it has none, or it is this gateway's own."""
+    """For how many seconds its lease has not changed; None: it has no lease, or it is this gateway itself."""
     own: bool = False
     heard_at: float = 0.0
     """When it was last heard of, by a clock that never jumps."""
 
 
 class Census:
-    """All gateways as this one knows them."""
+    """All gateways, as this one knows them."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Census:
         self.name = ""
         self.version = ""
         self.started = 0.0
-        """Of this gateway; set by whoever runs it."""
+        """When this gateway started, as its name and version set by whoever runs it."""
         self.page = ""
         self.write: Callable[[str, Message], None] = lambda _to, _message: None
         self._peers = peers
@@ -63,12 +63,13 @@ class Census:
         self._due = 0.0
 
     def is_due(self, seconds: float) -> bool:
-        """Whether `report` looks at what this gateway counts."""
+        """Whether `report` will look at this gateway's figures."""
         return seconds >= self._due
 
     def report(self, now: float, seconds: float, figures: Callable[[], dict[str, int]]) -> bool:
-        """Called once a second: look at what this gateway counts, and tell the others. Whether it was time to. One that
-        has just come is told at once. `seconds`: of a clock that never jumps, here and below."""
+        """Called once a second: at each interval, look at this gateway's figures and tell the others; a gateway that
+        has just come is told at once. Returns whether the interval was over. `seconds`: the time of a clock that never
+        jumps, here and below."""
         peers = set(self._peers())
         strange, self._told = peers - self._told, peers
         if not self.is_due(seconds):
@@ -91,7 +92,7 @@ class Census:
                               "figures": own.figures, "page": own.page})  # fmt: skip
 
     def heard(self, message: Message, now: float, seconds: float) -> None:
-        """Another gateway tells what it is and does."""
+        """Note what another gateway reports about itself."""
         sender = message["from"]
         figures = {str(name): int(value) for name, value in message["figures"].items()}
         name, version, started = str(message["name"]), str(message["version"]), float(message["started"])
@@ -116,7 +117,7 @@ class Census:
             yield known._replace(lease=leases.get(peer))
 
     def others(self, name: str, seconds: float) -> int:
-        """The sum of what the other gateways count under a name."""
+        """The sum of the other gateways' figures of one name."""
         known = (one for one in self._known() if one.heard is not None and seconds - one.heard_at <= SILENT)
         return sum(one.figures.get(name, 0) for one in known)
 
@@ -126,7 +127,7 @@ class Census:
 
 
 def _rates(before: Gateway | None, figures: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """How many a second of what a gateway counts, since what it said before."""
+    """How fast a gateway's figures have grown per second since its report before."""
     if before is None or before.heard is None or seconds <= before.heard_at:
         return {}
     past, passed = before.figures, seconds - before.heard_at

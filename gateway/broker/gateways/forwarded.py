@@ -13,57 +13,58 @@ _PACKET_ID = b"\0\0"
 _LENGTH = 4
 _NUMBER = b',"n":'
 _BEFORE_TEXT = b"\0" + _PACKET_ID
-"""Between the properties and the length of what is JSON: no subscription identifiers, no packet identifier."""
+"""The bytes between the properties and the length of the JSON: no subscription identifiers, no packet identifier."""
 _MOST_ORIGINS = 1024
 
 
 class Forwarded(NamedTuple):
-    """What lies on the queue: a publication of another gateway's client, or a gateway's message to itself."""
+    """What lies on the queue: a publication of another gateway's client, or a message of a gateway to itself."""
 
     publication: Publication
     origin: str = ""
-    """The gateway it was published at."""
+    """The gateway at which it was published."""
     number: int = 0
-    """Numbers of a gateway ascend with its publications."""
+    """Its number; a gateway numbers its publications in ascending order."""
     to: list[str] = []  # noqa: RUF012 -- nobody changes it
-    """All gateways it was put for with `direct`; of what has no number, those where nobody took it."""
+    """All gateways for which it was put with `direct`; for one without a number, those where nobody took it."""
     direct: bool = False
-    """For subscriptions that are not shared."""
+    """Whether it is for subscriptions that are not shared."""
     groups: list[str] = []  # noqa: RUF012
-    """Shared subscriptions of which this gateway gives it to one member."""
+    """Shared subscriptions to one member of each of which this gateway gives it."""
     client: str = ""
-    """For the session of this client alone, which has moved here."""
+    """If set: it is for the session of this client alone, which has moved here."""
     epoch: int = 0
-    """How often that session had moved by then: one that was begun anew since then is not meant."""
+    """How often that session had moved by then: a session that was begun anew since then is not meant."""
     held: bool = False
-    """Put by this gateway for itself: whether the session gets it from the gateway where it was is not known yet."""
+    """Whether this gateway has put it for itself, because it is not known yet if the session gets it from the gateway
+    where it was."""
     left: str = ""
-    """Was put for this gateway, which is no more, and is for sessions that had just moved on from there."""
+    """The gateway, which is no more, for which it was put; it is for sessions that had just moved on from there."""
     fence: int = 0
-    """No publication: a gateway's message to itself, behind all that was put for it before; its number. It concerns
-    the session of `client`."""
+    """If not 0: no publication, but the number of a gateway's message to itself, behind all that was put for it before.
+    It concerns the session of `client`."""
     device: str = ""
-    """A message from a queue for the session of this client, wherever it is, as it lay on its queue: that is the topic
-    of `publication`, its descriptor the report. `to` are the gateways where the session is not."""
+    """If set: a message from a queue, as it lay there, for the session of this client, wherever that is. The queue is
+    the topic of `publication`, the message descriptor its report. `to` are the gateways where the session is not."""
     rule: str = ""
-    """The rule that addresses it."""
+    """The rule that addresses it to the device."""
     request: str = ""
     """The record of the request that it answers, in hexadecimal."""
     unread: bool = False
-    """For the sessions of a gateway that is no more, which nobody had read yet, whatever they subscribe to; it is not
-    one of `to`."""
+    """Whether it is for the sessions of a gateway that is no more, which nobody had read yet, whatever they subscribe
+    to; that gateway is not one of `to`."""
     redirects: int = 0
-    """How often it was sent after a session that moves. Of one for a shared subscription: not 0 if gateways with
-    members have passed it on, and how often it has gone back to them."""
+    """How often it was sent after a session that moves. For a shared subscription: not 0 if gateways with members have
+    passed it on, and how often it has gone back to them."""
     whose: list[str] = []  # noqa: RUF012
-    """Of one with `left`: put for each of these, which are no more either, for the sessions that were theirs last;
-    empty: for one alone, or an earlier release would have to read it."""
+    """With `left`: the gateways, which are no more either, for each of which it was put, for the sessions that were
+    theirs last. Empty: for one alone, or an earlier release would have to read it."""
     unread_at: list[str] = []  # noqa: RUF012
-    """All gateways it was put for with `unread`, unless an earlier release would have to read it."""
+    """All gateways for which it was put with `unread`, unless an earlier release would have to read it."""
 
 
 def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:
-    """The prefix of the stored record, and its body."""
+    """Encode it; returns the prefix of the stored record, and its body."""
     publication = forwarded.publication
     text = encode_json({name: value for name, value in zip(_FULL, forwarded[1:], strict=True) if value})
     prefix = encode_prefix(publication, publication.qos, publication.retain, ())
@@ -71,7 +72,7 @@ def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:
 
 
 def decode_forwarded(data: bytes) -> Forwarded:
-    """What lies on the queue. ValueError or TypeError."""
+    """Decode what lies on the queue. Raises ValueError or TypeError if it cannot be read."""
     publication = decode_publication(data)[0]
     begin = _LENGTH + int.from_bytes(publication.payload[:_LENGTH], "little")
     about = decode_json(publication.payload[_LENGTH:begin])
@@ -83,8 +84,9 @@ _FULL = dict(zip("ontdgcehlfarqumwv", Forwarded._fields[1:], strict=True))
 
 
 def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:
-    """What stands before and behind a number of so many digits in the bodies of publications of a gateway's clients for
-    the same others, of which no shared subscription wants them: they differ in number and payload alone."""
+    """What stands before and after a number with this many digits in the bodies of publications of one gateway's
+    clients for the same other gateways, if no shared subscription wants them: such bodies differ in number and payload
+    alone."""
     before = encode_json({"o": origin})[:-1] + _NUMBER
     after = b"," + encode_json({"t": to, "d": True})[1:]
     length = len(before) + digits + len(after)
@@ -92,7 +94,7 @@ def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes
 
 
 class Usual(NamedTuple):
-    """A publication for all subscriptions here that are not shared, of a client of another gateway."""
+    """A publication of another gateway's client that is for all subscriptions here that are not shared."""
 
     front: Front
     block: bytes
@@ -103,18 +105,18 @@ class Usual(NamedTuple):
 
 
 class UsualRecords:
-    """Decodes such, as they are put by all releases so far: what is said of them in JSON differs in the number alone,
-    and is decoded once."""
+    """Decodes usual publications as all releases so far put them: their JSON differs in the number alone, so that it is
+    decoded only once."""
 
     def __init__(self) -> None:
         self._origins: dict[tuple[bytes, bytes], str] = {}
-        """By what stands before and behind the number; empty: these are not usual."""
+        """The origin by what stands before and after the number; empty: such records are not usual."""
         self._last = b""
         self._front: Front | None = None
-        """Of the last record, which begins so."""
+        """The decoded front of the last record, which begins with `_last`."""
 
     def decode(self, data: bytes) -> Usual | None:
-        """None: it is another one, or cannot be read."""
+        """Decode a record; None if it is not usual, or cannot be read."""
         front = self._front
         if front is None or not data.startswith(self._last):
             try:
@@ -153,6 +155,6 @@ class UsualRecords:
 
 
 def groups_of(route: Route, forwarded: Forwarded) -> list[Shared]:
-    """The shared subscriptions that are to be served here. One whose last member has gone meanwhile has nobody."""
+    """The shared subscriptions that are to be served here. One whose last member has gone meanwhile is left out."""
     names = set(forwarded.groups)
     return [group for group in route.shared if group.name in names]

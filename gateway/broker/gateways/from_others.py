@@ -1,5 +1,5 @@
-"""Publications that other gateways have put for this one on `MQGATE.FORWARD`, and those for a gateway that is no more.
-Pure."""
+"""Publications that other gateways have put for this one on `MQGATE.FORWARD`, and those put for a gateway that is no
+more. Pure."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from gateway.session.session import Session
 
 _BATCH = 200
 SLICE_SECONDS = 0.01
-"""In one turn, for those that are looked at alone: each may be for thousands of shared subscriptions."""
+"""Time in one turn for publications that are looked at alone: each may be for thousands of shared subscriptions."""
 _PAUSE = 0.05
 _PATIENCE, _LOOK_AGAIN = 10.0, 1.0
-"""Seconds for which a session is waited for before it is looked up whether it is on its way."""
+"""Seconds for which a session is waited for before its record is looked up to see whether it is on its way, and between
+later looks."""
 _MOST_LOOKS = 3
 _MOST_ROWS = 5000
-"""With so many rows in the open batch, or so many that wait for sessions, nothing more is read."""
+"""With this many rows in the open batch, or waiting for sessions, nothing more is read."""
 _REMEMBERED = 4 * _MOST_ROWS
-"""More than can have been read ahead, and can wait, together."""
+"""More than can have been read ahead and be waiting together."""
 _NOBODY = Publisher("", "", None, 5)
 
 
@@ -47,7 +48,7 @@ class _Waiting:
     """What is for one client and has to wait, in order."""
 
     look_at: float
-    """When it is looked up whether the session may still come."""
+    """When to look up whether the session may still come."""
     rows: dict[Token, tuple[Stored, Forwarded]] = field(default_factory=dict)
     looks: int = 0
     """How often nothing was found; a record that is being replaced cannot be seen for a moment."""
@@ -68,24 +69,25 @@ class FromOthers:
         self.instance = forwards.instance
         self.key = forward_key(self.instance)
         self._waiting: dict[str, _Waiting] = {}
-        """By client: what is for a session that is on its way here, or of which is not known what comes from where."""
+        """By client: what is for a session that is on its way here, or of which it is not known what comes from
+        where."""
         self._number_waiting = 0
         self._handed_over: dict[Token, None] = {}
-        """The last ones that were: what has waited, or what is committed late, may have been read ahead once more."""
+        """The messages handed over last: what has waited, or is committed late, may have been read ahead once more."""
         self._routes: dict[tuple[bytes, int, str], Route] = {}
-        """By topic, QoS and the client that has published."""
+        """Routes by topic, QoS and publishing client."""
         self.incoming = Incoming(context, fan_out, self._route)
         self._records = UsualRecords()
         self._running = self._more = False
         self._left: list[Stored] = []
-        """What has been read and comes in the next turn."""
+        """What has been read and is handed over in the next turn."""
 
     def start(self) -> None:
         """Begin to read what is put for this gateway."""
         self.forwards.receive(self.key, self.arrived)
 
     def arrived(self) -> None:
-        """There may be something."""
+        """Read what is put for this gateway, as there may be something."""
         if self._running:
             self._more = True
             return
@@ -116,7 +118,7 @@ class FromOthers:
             context.scheduler.later(_PAUSE, self.arrived)
 
     def _sort_all(self, found: list[Stored]) -> list[Stored]:
-        """Those that are usual, together. What is left when time is up."""
+        """Hand over usual publications together, and the others alone. Returns what is left when time is up."""
         monotonic = self.context.scheduler.monotonic
         usual, until = list[Usual](), monotonic() + SLICE_SECONDS
         for at, stored in enumerate(found):
@@ -133,7 +135,7 @@ class FromOthers:
         return []
 
     def _usual(self, stored: Stored) -> Usual | None:
-        """None: it is looked at alone."""
+        """The decoded publication if it is usual; None if it has to be looked at alone."""
         one = self._records.decode(stored.data)
         try:
             concerned = one is None or self.moves.concern(self._route(one.front))
@@ -142,7 +144,8 @@ class FromOthers:
         return None if concerned else one
 
     def _hand_over_all(self, found: list[Stored], usual: list[Usual]) -> None:
-        """In parts; where one of them cannot be handed over together, each is looked at alone."""
+        """Hand over in parts; if one of them cannot be handed over together, each of its publications is looked at
+        alone."""
         begin = 0
         for part in parts(usual):
             some = found[begin : begin + len(part.found)]
@@ -170,7 +173,7 @@ class FromOthers:
         return True
 
     def _sort(self, stored: Stored) -> None:
-        """Hand it over, or keep it until its session has come; what is for others does not wait."""
+        """Hand a publication over, or keep it until its session has come; what is for others does not wait."""
         try:
             forwarded = decode_forwarded(stored.data)
         except (ValueError, KeyError, TypeError):
@@ -199,7 +202,7 @@ class FromOthers:
             del self._handed_over[next(iter(self._handed_over))]
 
     def _hand_over_late(self) -> int:
-        """Some of what has waited and need not any more. How much that was."""
+        """Hand over some of what has waited and need not wait any more; returns how much that was."""
         now, handed = self.context.scheduler.monotonic(), 0
         for client, waiting in list(self._waiting.items()):
             session = self.context.sessions.get(client)
@@ -218,7 +221,7 @@ class FromOthers:
         return handed
 
     def _look_for(self, client: str, waiting: _Waiting) -> None:
-        """However long it takes, a session whose record names this gateway comes."""
+        """Look up whether a session may still come: one whose record names this gateway does, however long it takes."""
         context = self.context
         waiting.look_at = inf
 
@@ -257,8 +260,9 @@ class FromOthers:
                 self.moves.send_all_on(forwarded)
 
     def _for_those_who_left(self, route: Route, forwarded: Forwarded) -> None:
-        """For sessions that had just moved on from a gateway that is no more. Some may have been at others that are no
-        more either and whose sessions are still to be read here: those get it with what lies for these."""
+        """Deliver what is for sessions that had just moved on from a gateway that is no more. Some of them may have
+        been at others that are no more either, and whose sessions are still to be read here: those get it with what
+        lies for these."""
         moves, unread = self.moves, sorted(self.moves.unread_here())
         theirs = self._had_left(route, forwarded)
         self._deliver(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
@@ -266,20 +270,21 @@ class FromOthers:
         moves.to_others.put(unread, forwarded._replace(whose=told))
 
     def _had_left(self, route: Route, forwarded: Forwarded) -> list[Receiver]:
-        """Who had just moved on from a gateway that is no more; of what that had put aside for one session, this one
-        alone: the others got it there."""
+        """The receivers that had just moved on from a gateway that is no more. If that had put a publication aside for
+        one session, that one alone: the others got it there."""
         some = [one for one in route.receivers if forwarded.client in {"", one.session.client_id}]
         return [one for one in some if self.moves.had_left(one.session, forwarded)]
 
     def _again(self, token: Token) -> None:
-        """What could not be handed over is to be read once more."""
+        """Have a message read once more that could not be handed over."""
         self._handed_over.pop(token, None)
         self.arrived()
 
     def _served(self, route: Route, forwarded: Forwarded) -> list[Shared]:
-        """The shared subscriptions that are served here. Where the last member has gone meanwhile, or none takes it
-        now, it is passed on; of gateways where nobody does the last one keeps it. One whose members have too much to do
-        passes on only what comes from its publisher, so that a message does not go round where all have."""
+        """The shared subscriptions that are served here. If the last member has gone meanwhile, or none takes the
+        publication now, it is passed on; if no gateway has a member that does, the last one keeps it. A subscription
+        whose members have too much to do passes on only what comes from its publisher, so that a message does not go
+        round where all of them have."""
         others, publication = self.moves.to_others, forwarded.publication
         tried = () if forwarded.number else forwarded.to
         here = {group.name: group for group in groups_of(route, forwarded)}
@@ -297,8 +302,8 @@ class FromOthers:
     def _deliver(
         self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver] = (), groups: Collection[Shared] = ()
     ) -> None:
-        """What was published at QoS 0 goes to the wire when it is taken for good: at most once, whoever is killed, and
-        after what its publisher had been acknowledged before."""
+        """Deliver a publication. What was published at QoS 0 goes out only when its taking is committed: at most once,
+        whoever is killed, and after what its publisher had been acknowledged before."""
         publication = forwarded.publication
         deliver = partial(self.fan_out.deliver_to, route, receivers, groups, publication)
         if publication.qos:
@@ -307,7 +312,7 @@ class FromOthers:
             self.context.batch.after.append(deliver)
 
     def _receivers(self, route: Route, forwarded: Forwarded) -> Collection[Receiver]:
-        """Those that do not get it from a gateway where they were."""
+        """The receivers that do not get a publication from a gateway where they were."""
         moves = self.moves
         if not moves.any_came:
             return route.receivers
@@ -321,7 +326,7 @@ class FromOthers:
         return found
 
     def _for_one(self, route: Route, forwarded: Forwarded) -> None:
-        """For a session that was elsewhere when it was published, or whose gateway did not know."""
+        """Deliver what is for a session that was elsewhere when it was published, or whose gateway was not known."""
         client, moves = forwarded.client, self.moves
         if moves.has_moved(client):
             if moves.is_for(client, forwarded.epoch, forwarded):
@@ -346,15 +351,16 @@ class FromOthers:
     # -- what a gateway that is no more has left --
 
     def left(self, owner: str) -> Iterator[Stored]:
-        """What was put for it, in order, while nobody puts more and none of it is taken for good."""
+        """What was put for a gateway that is no more, in order; to be called while nobody puts more and none of it is
+        taken for good."""
         return rows_of(self.context.queue_manager, FORWARD, forward_key(owner))
 
     def pages_left(
         self, owner: str, hand_over: Callable[[list[Stored]], None], committed: Callable[[], Steps[None]]
     ) -> Steps[None]:
-        """Has it handed over page by page. Several gateways have put it: where a message has been taken, nobody can
-        tell what lay behind it. So each page is read from the beginning, when what was handed over before is gone; what
-        is still there, because it could not be taken, is passed over."""
+        """Have what is left for a gateway handed over page by page. Several gateways have put it: once a message has
+        been taken, nobody can tell what lay behind it. So each page is read from the beginning when what was handed
+        over before is gone; what is still there, because it could not be taken, is passed over."""
         read = partial(self.context.queue_manager.fetch, FORWARD, forward_key(owner))
         handed_over: set[Token] = set()
         limit = PAGE
@@ -370,8 +376,9 @@ class FromOthers:
             limit = PAGE + len(found) - len(some)
 
     def inherited(self, owner: str, found: Iterable[Stored], peers: Collection[str]) -> None:
-        """For the sessions that were its own: the others of this gateway have it from what was put for this one. And
-        for sessions that had just moved on from there, wherever they are."""
+        """Hand over what was put for a gateway that is no more: to the sessions that were its own (this gateway's other
+        sessions have it from what was put for this one), and to sessions that had just moved on from there, wherever
+        they are."""
         key = forward_key(owner)
         for stored in found:
             call = partial(self._inherit, owner, peers, stored)
@@ -404,7 +411,7 @@ class FromOthers:
             self._inherit_for_all(owner, peers, route, forwarded)
 
     def _inherit_for_one(self, owner: str, peers: Collection[str], route: Route, forwarded: Forwarded) -> None:
-        """What was sent on to a session, or held for it."""
+        """Hand over what was sent on to a session, or held for it."""
         session = self.context.sessions.get(forwarded.client)
         if session is not None and session.epoch >= forwarded.epoch:
             gave = self.moves.gave(session.client_id, session.epoch, forwarded)
@@ -416,7 +423,7 @@ class FromOthers:
             self.moves.to_others.put(sorted(peers), forwarded._replace(held=False, left=left))
 
     def _inherit_for_all(self, owner: str, peers: Collection[str], route: Route, forwarded: Forwarded) -> None:
-        """What was for everybody at that gateway, and for a member of shared subscriptions there."""
+        """Hand over what was for everybody at that gateway, and for members of shared subscriptions there."""
         receivers: tuple[Receiver, ...] = ()
         if forwarded.direct:
             mine = forwarded._replace(left=owner)
@@ -430,14 +437,14 @@ class FromOthers:
         self._deliver(route, forwarded, receivers, self._served(route, forwarded))
 
     def _is_unread(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
-        """Whether a session that nobody had read yet lacks it."""
+        """Whether a session that nobody had read yet lacks a publication."""
         if not self.moves.was_at(session, owner) or self.moves.has_later(session, owner, forwarded):
             return False
         return self._lacks(session, owner, forwarded)
 
     def _lacks(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
-        """Whether a session of that gateway has got it neither here nor from one where it was before; if that is not
-        known yet, it is put aside."""
+        """Whether a session of that gateway has got a publication neither here nor from a gateway where it was before;
+        if that is not known yet, the publication is put aside."""
         moves, client = self.moves, session.client_id
         if moves.gave(client, session.epoch, forwarded) or moves.has_earlier(session, owner, forwarded):
             return False
@@ -448,7 +455,7 @@ class FromOthers:
 
 
 def _owner_of(stored: Stored) -> object:
-    """Whose the stored session is; None: its record cannot be read."""
+    """The owner that a stored session names; None if its record cannot be read."""
     try:
         return decode_json(stored.data).get("owner", "")
     except (ValueError, TypeError):

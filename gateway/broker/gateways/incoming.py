@@ -1,8 +1,8 @@
-"""Publications from other gateways that are usual: for everybody here who subscribes, none of whom has moved of late.
-They are handed over many at a time, with the same result as one by one (`FromOthers`). Pure.
+"""Usual publications from other gateways: for everybody here who subscribes, none of whom has moved of late. They are
+handed over many at a time, with the same result as one by one (`FromOthers`). Pure.
 
-Those of one client and topic that follow one another go as the fast lane relays them. Of others it is each session's
-rows that are made in one go.
+Consecutive publications of one client on one topic are relayed as the fast lane relays them. For the others, the rows
+of each session are made in one go.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Route
 
 LEAST = 4
-"""So many that are alike make a run."""
+"""At least this many publications that are alike make a run."""
 _FRONT = attrgetter("front")
 
 
 class Part(NamedTuple):
-    """What is handed over together."""
+    """Publications that are handed over together."""
 
     found: list[Usual]
     is_run: bool
-    """Whether they are of one client and topic."""
+    """Whether all are of one client and on one topic."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,12 +47,12 @@ class _Share:
 
     items: list[Item] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
-    """What a durable session stores them under."""
+    """The heads of what a durable session stores."""
     size: int = 0
 
 
 class Incoming:
-    """Hands such publications over."""
+    """Hands usual publications over."""
 
     def __init__(self, context: Context, fan_out: FanOut, route: Callable[[Publication], Route]) -> None:
         self.context = context
@@ -60,8 +60,8 @@ class Incoming:
         self.route = route
 
     def hand_over(self, part: Part) -> bool:
-        """With the open batch. False, with nothing done: a session has no room for all, or gets one of them in a way of
-        its own."""
+        """Hand a part over with the open batch. Returns False, with nothing done, if a session has no room for all of
+        it, or gets one of the publications in a way of its own."""
         return self._hand_over_run(part.found) if part.is_run else self._hand_over_each(part.found)
 
     def _hand_over_run(self, run: list[Usual]) -> bool:
@@ -123,13 +123,13 @@ class Incoming:
             self.fan_out.send_at_once(session, item)
 
     def _send_later(self, copies: list[tuple[Session, Item]]) -> None:
-        """What was published at QoS 0."""
+        """Send what was published at QoS 0."""
         self.context.counters.mqtt_publish_sent["_none", 0] += len(copies)
         self._send(copies)
 
 
 def parts(found: list[Usual]) -> Iterator[Part]:
-    """Runs that are alike, and what is between them."""
+    """Split publications into runs that are alike, and what is between them."""
     single: list[Usual] = []
     for _, some in groupby(found, _FRONT):
         alike = list(some)
@@ -145,7 +145,7 @@ def parts(found: list[Usual]) -> Iterator[Part]:
 
 
 def _is_apart(route: Route, publication: Publication) -> bool:
-    """Whether somebody gets it as a retained message."""
+    """Whether some receiver gets the publication with RETAIN set."""
     return publication.retain and any(one.retain_as_published for one in route.receivers)
 
 

@@ -1,4 +1,4 @@
-"""Who else wants which publications, where several gateways share the state queues. Pure.
+"""Which publications other gateways want, where several share the state queues. Pure.
 
 Each gateway tells the others the filters that its clients subscribe to, when the first of them subscribes and when the
 last one goes; so a publication that nobody wants elsewhere costs nothing. SUBACK waits until all others have answered:
@@ -17,7 +17,7 @@ from gateway.ports.ownership import Message
 from gateway.routing.filters import Interest
 
 _PAGE_BYTES = 16 * 1024
-"""Filters in one message, which has to be short: clients choose how many there are, and how long."""
+"""Bytes of filters in one message, which has to be short: clients choose how many there are, and how long."""
 _ANY = Interest(2)
 
 
@@ -28,7 +28,7 @@ class _Waiting(NamedTuple):
 
 
 class Interests:
-    """The filters of this gateway's clients as the others know them, and theirs."""
+    """The filters of this gateway's clients as the others know them, and the filters of the others."""
 
     def __init__(
         self, context: Context, router: Router, instance: str, peers: Callable[[], Collection[str]],
@@ -46,17 +46,17 @@ class Interests:
         self.told: set[str] = set()
         """Gateways that know all of `_own`."""
         self._unconfirmed: dict[str, int] = {}
-        """Filters that some gateway may not know yet: the number of the question whose answers say that all do."""
+        """Filters that some gateway may not know yet, with the number of the question whose answers say that all do."""
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
         self._calls: list[Callable[[], None]] = []
-        """Those of this turn that wait until all others know some filters."""
+        """Calls of this turn that wait until all others know some filters."""
         router.on_interest = self._changed
 
     # -- this gateway's --
 
     def _changed(self, filter_: str, by: int) -> None:
-        """A session of this gateway subscribes (1) or does not any more (-1)."""
+        """A session of this gateway subscribes to a filter (1), or no longer does (-1)."""
         before = self._own.get(filter_, 0)
         after = before + by
         if after > 0:
@@ -73,8 +73,8 @@ class Interests:
             self._note(filter_, wanted=False)
 
     def _note(self, filter_: str, *, wanted: bool) -> None:
-        """To be told to all others with what follows, many in one message: at the latest when this batch is committed,
-        and before anything else that is written to them."""
+        """Have a change told to all others along with what follows, many in one message: at the latest when this batch
+        is committed, and before anything else that is written to them."""
         if not self.told:
             return
         if not self._changes:
@@ -95,8 +95,8 @@ class Interests:
                     self.write(peer, {"kind": "interest", what: page})
 
     def introduce(self, peer: str) -> None:
-        """Tell a gateway all filters, the first time it is heard of. What one has written that is no more may be read
-        after its end: it answers nothing."""
+        """Tell a gateway all filters, the first time it is heard of. A message of a gateway that is no more may be read
+        after its end; that one would answer nothing, and is told nothing."""
         if peer == self.instance or peer in self.told or peer not in self.peers():
             return
         self.write_changes()
@@ -105,8 +105,9 @@ class Interests:
             self.write(peer, {"kind": "interest", "add": page})
 
     def when_known(self, filters: Collection[str], call: Callable[[], None]) -> bool:
-        """Call it when all others know these filters. False: they do already, and nothing is called. One question is
-        for all that want to know in a turn: many clients may come together, and each may send many SUBSCRIBEs."""
+        """Make a call when all others know these filters. Returns False, without calling, if they do already. One
+        question serves all who want to know in a turn: many clients may come together, and each may send many
+        SUBSCRIBEs."""
         if not any(filter_ in self._unconfirmed for filter_ in filters):
             return False
         self._calls.append(call)
@@ -125,9 +126,10 @@ class Interests:
         self.context.flush()
 
     def ask_all(self, call: Callable[[], None], *, oneself: bool = False, key: bytes = b"") -> None:
-        """Call it when all others have read what has been written to them so far; at once if there are none. `oneself`:
-        and this gateway what has been written to it. `key`: of a queue of a target; their answers are committed after
-        what they have dealt with of it, and what they have got beside that they look at again (`Context.on_doubt`)."""
+        """Make a call when all others have read what has been written to them so far; at once if there are none.
+        `oneself`: this gateway must have read its own messages, too. `key`: names a queue of a target; the others'
+        answers are committed after what they have dealt with of it, and they look again at what else they have got of
+        it (`Context.on_doubt`)."""
         self._number += 1
         unheard = {*self.told, self.instance} if oneself else set(self.told)
         if not unheard:
@@ -139,19 +141,19 @@ class Interests:
             self.write(peer, {"kind": "heard?", "number": self._number} | about)
 
     def say_gone(self, owner: str) -> None:
-        """This gateway has taken over from another: nothing is to be put for that any more."""
+        """Tell all others that this gateway has taken over from another: nothing is to be put for that one any more."""
         self.forget(owner)
         self.say("gone", owner)
 
     def say(self, kind: str, gateway: str) -> None:
-        """Tell all others something about one of them."""
+        """Tell all others something about a gateway."""
         for peer in sorted(self.told):
             self.write(peer, {"kind": kind, "gateway": gateway})
 
     # -- others' --
 
     def on_message(self, message: Message) -> None:
-        """Another gateway tells its filters, asks whether it was heard, or answers."""
+        """Take another gateway's filters, its question whether it was heard, or its answer."""
         kind, sender = message["kind"], message["from"]
         if kind == "interest":
             for filter_ in message.get("add", ()):
@@ -177,8 +179,8 @@ class Interests:
             self.context.set_aside.run("call", "what waits for other gateways", waiting.call)
 
     def changed(self) -> None:
-        """Other gateways have started or ended. What one that has ended wanted is put for it until its successor says
-        that it is gone: its sessions want it."""
+        """Other gateways have started or ended. What the clients of one that has ended wanted is put for it until its
+        successor says that it is gone: its sessions want it."""
         peers = self.peers()
         for ended in sorted(self.told.difference(peers)):
             self.expect_nothing_of(ended)
@@ -186,20 +188,20 @@ class Interests:
             self.introduce(peer)
 
     def forget(self, gone: str) -> None:
-        """This gateway is no more, and its sessions are another's."""
+        """Forget the filters of a gateway that is no more, and whose sessions are another's."""
         work = self.router.forget_elsewhere(gone)
         self.context.slices.run(f"filters of {gone} {id(work)}", lambda: work)
         self.expect_nothing_of(gone)
 
     def expect_nothing_of(self, ended: str) -> None:
-        """It does not answer any more."""
+        """Wait for no more answers of a gateway that has ended."""
         self.told.discard(ended)
         for number in list(self._waiting):
             self._heard(number, ended)
 
 
 def pages(filters: Collection[str]) -> Iterator[list[str]]:
-    """As many together as one message has."""
+    """Split filters into pages, each as large as one message may be."""
     page: list[str] = []
     size = 0
     for filter_ in filters:

@@ -1,6 +1,7 @@
-"""Where a session is and was, of late: which publications it gets, or has got, from which gateway. Pure.
+"""Where a session is and was of late, which tells the gateway from which it gets, or has got, a publication. Pure.
 
-A number says how far: those of a gateway's own clients ascend, and every other gateway hands them over in that order.
+Numbers tell how far: the publications of one gateway's clients have ascending numbers, and every other gateway hands
+them over in that order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from gateway.broker.gateways.forwarded import Forwarded
 
 MOST_STAYS = 8
 NEVER = 1 << 62
-"""Above every number of a publication."""
+"""Higher than any number of a publication."""
 
 
 class Has(Enum):
@@ -29,7 +30,8 @@ class Stay(NamedTuple):
 
     gateway: str
     last: dict[str, int] | None
-    """The last publication of each gateway that comes from there; None: not known yet, or all of them."""
+    """The number of the last publication of each gateway that comes from there; None: not known yet, or all of them
+    do."""
 
     def has(self, forwarded: Forwarded) -> bool:
         """Whether a publication is known to have come from there."""
@@ -38,16 +40,16 @@ class Stay(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A gateway that is no more, where a session was until then: it gets what lies there."""
+    """A gateway that is no more, where a session was until its end: the session gets what lies there."""
 
     gateway: str
     own: int = NEVER
-    """The last publication of that gateway's own clients before the session came there."""
+    """The number of the last publication of that gateway's own clients before the session came there."""
     read: dict[str, int] | None = None
-    """The last publication of each gateway that had been handed over there before; None: an earlier release has not
-    said."""
+    """The number of the last publication of each gateway that had been handed over there before; None: an earlier
+    release has not recorded it."""
     arrived: bool = True
-    """It had been read there; else it gets there only what was sent on."""
+    """Whether the session had been read there; else it gets there only what was sent on to it."""
 
     def has(self, forwarded: Forwarded) -> bool:
         """Whether the session gets a publication from there, or has got it there."""
@@ -70,36 +72,36 @@ class Came:
     move: int
     epoch: int
     own: int
-    """The last publication of this gateway's own clients before it came."""
+    """The number of the last publication of this gateway's own clients before it came."""
     read: dict[str, int]
-    """The last publication of each gateway that had been handed over here before it came."""
+    """The number of the last publication of each gateway that had been handed over here before it came."""
     stays: list[Stay]
-    """The last one first."""
+    """The gateways where it was; the last one comes first."""
     at: float
     former: str = ""
-    """The gateway that gave it, here or, of one that is inherited, there."""
+    """The gateway that gave it: to this one or, for an inherited session, to the one that is no more."""
     given_after: int = NEVER
-    """The last publication of the former gateway's own clients before the session came there."""
+    """The number of the last publication of the former gateway's own clients before the session came there."""
     given_at: int = 0
-    """The last publication of the former gateway's own clients before it gave the session: that one has got there,
-    as far as it wanted it."""
+    """The number of the last publication of the former gateway's own clients before it gave the session away, which has
+    got that one there, if it wanted it."""
     settled: bool = False
     """Whether all that the former gateway had to say is known."""
     dead: bool = False
-    """The former gateway was no more before it had told the last number."""
+    """Whether the former gateway ended before it had told the last number."""
     lefts: list[Place] = field(default_factory=list)
-    """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
-    what lies there is handed over by their successor."""
+    """The gateway that is no more and had the session last, and earlier ones that ended likewise: what lies there is
+    handed over by their successor."""
     assumed: str = ""
-    """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
+    """The gateway from which it had come there, and which may still be sending on, as the record says."""
     unclear: bool = False
     """Whether others have still to say what they have sent on to that gateway."""
     sent_on: dict[str, int] = field(default_factory=dict)
-    """The last publication of each gateway that the former one has sent on."""
+    """The number of the last publication of each gateway that the former one has sent on."""
 
 
 def record_of(came: Came, gateway: str) -> dict[str, Any]:
-    """What the record of a session says of its ways, for whoever takes over from this gateway, where it is."""
+    """What the record of a session at this gateway says of its moves, for whoever takes over from this gateway."""
     pending = came.stays[0].gateway if came.stays and came.stays[0].last is None else ""
     return {
         "at": gateway,
@@ -115,13 +117,13 @@ def record_of(came: Came, gateway: str) -> dict[str, Any]:
 
 
 def came_of(record: dict[str, Any], owner: str) -> dict[str, Any]:
-    """What a record says of the ways of a session that was this gateway's. Nothing, if an earlier release has written
-    it since: that keeps what it does not know."""
+    """What a record says of the moves of a session that was the owner's. Nothing if an earlier release has written the
+    record since: that keeps what it does not know."""
     came: dict[str, Any] = record.get("came") or {}
     is_read = came.get("arrived", True) or "after" not in record
     return came if came.get("at") == owner and is_read else {}
 
 
 def stays_from(message: dict[str, Any]) -> list[Stay]:
-    """Those that another gateway tells."""
+    """The stays that another gateway's message tells."""
     return [Stay(gateway, last) for gateway, last in message.get("stays", ())]

@@ -1,7 +1,8 @@
-"""Evening out connections over the gateways, because somebody has asked for it: each gateway that has more than its
+"""Evening out connections over the gateways because an operator has asked for it: each gateway that has more than its
 share hands some back, a few at a time, and their devices come back through the load balancer. Pure.
 
-Only devices whose sessions go along are asked, each at most once; so it ends, wherever the load balancer sends them.
+Only devices whose sessions go along are disconnected, each at most once; so it comes to an end, wherever the load
+balancer sends them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from gateway.session.connection import ONLINE, Connection
 
 MOST_RATE = 10_000
 _STEP = 0.05
-"""Seconds between two looks."""
+"""Seconds between two steps."""
 _TEXT = "connections are evened out over the gateways"
 
 
 class Share(NamedTuple):
-    """What one gateway has, and what it is to hand back."""
+    """How many connections one gateway has, and how many it is to hand back."""
 
     gateway: Gateway
     connections: int
@@ -38,7 +39,7 @@ class Plan(NamedTuple):
     """The share of each gateway."""
     shares: list[Share]
     unheard: list[str]
-    """Gateways that have not said yet how many connections they have: without them there is no share."""
+    """Gateways that have not reported yet how many connections they have: they get no share."""
 
 
 def plan_for(gateways: Iterable[Gateway]) -> Plan:
@@ -56,7 +57,7 @@ def plan_for(gateways: Iterable[Gateway]) -> Plan:
 
 
 class Rebalance:
-    """This gateway's part in it."""
+    """This gateway's part in evening out connections."""
 
     def __init__(
         self, context: Context, endings: Endings, moves: SessionMoves, peers: Callable[[], Collection[str]],
@@ -68,19 +69,20 @@ class Rebalance:
         self.peers = peers
         self.write = write
         self.told: Callable[[str], None] = lambda _text: None
-        """For the log; set by whoever has one."""
+        """Writes a line to the log; set by whoever has one."""
         self.keep = 0
-        """The share of this gateway, while connections are handed back."""
+        """This gateway's share while connections are handed back."""
         self.handed_back = 0
         self._rate = 0.0
         self._began = 0.0
         self._candidates: deque[Connection] = deque()
         self._looked_at: set[Connection] = set()
-        """Those of which something was unread when it was their turn; one that sends on is not looked at twice."""
+        """Connections of which something was unread when it was their turn; one that keeps sending is not looked at
+        twice."""
         self._running = False
 
     def ask(self, plan: Plan, rate: float) -> None:
-        """Somebody wants it: every gateway begins that has more than its share."""
+        """Have every gateway that has more than its share begin."""
         for share in plan.shares:
             if share.hands_back and not share.gateway.own and share.gateway.instance in self.peers():
                 self.write(share.gateway.instance, {"kind": "rebalance", "keep": plan.keep, "rate": rate})
@@ -88,13 +90,13 @@ class Rebalance:
             self.begin(plan.keep, rate)
 
     def ask_to_stop(self) -> None:
-        """Nobody hands anything back any more."""
+        """Have every gateway stop handing connections back."""
         for peer in self.peers():
             self.write(peer, {"kind": "rebalance", "keep": 0, "rate": 0})
         self.stop()
 
     def on_message(self, message: Message) -> None:
-        """Somebody has asked another gateway for it."""
+        """Begin or stop, as another gateway was asked to have it done."""
         keep, rate = int(message["keep"]), float(message["rate"])
         if rate > 0:
             self.begin(keep, min(rate, MOST_RATE))
@@ -102,7 +104,7 @@ class Rebalance:
             self.stop()
 
     def begin(self, keep: int, rate: float) -> None:
-        """Hand connections back, so many in a second, until this gateway has no more than its share."""
+        """Hand back `rate` connections a second until this gateway has no more than its share."""
         self.keep, self._rate = keep, rate
         self._began, self.handed_back = self.context.scheduler.monotonic(), 0
         self._candidates = deque(self.context.connections)
@@ -121,8 +123,8 @@ class Rebalance:
         return sum(map(self.can_move, self.context.connections))
 
     def can_move(self, connection: Connection) -> bool:
-        """Whether the device finds its session at another gateway: it is stored, and nothing of it is under way that
-        only this gateway has. What a queue refuses is waited for here."""
+        """Whether the device finds its session at another gateway: the session is stored, and nothing of it is under
+        way that only this gateway has. What a queue refuses is waited for here."""
         if connection.state != ONLINE or not connection.connack_sent:
             return False
         session = connection.session

@@ -1,12 +1,13 @@
 """Sessions that move from gateway to gateway, and the publications that are under way meanwhile. Pure.
 
-The gateway that a session has left goes on telling others that it wants the session's topics, and sends on what is
-put for it. When all others know the gateway where the session is now, the former one puts a message to itself; when
-that has come back it tells the last number of each gateway that it has sent on. What is put for both gateways until
-then the new one puts aside, on its own key, and gives it to the session if the former one has not sent it on.
+The gateway that a session has left goes on telling others that it wants the session's topics, and sends on what is put
+for it. When all others know the gateway where the session is now, the former one puts a message to itself; when that
+has come back, it tells the number of the last publication of each gateway that it has sent on. What is put for both
+gateways until then, the new one puts aside, on its own key, and gives it to the session if the former one has not sent
+it on.
 
-The session's record says from where it has come and what it has had from there: whoever takes over from its gateway
-goes on, also where the former one is no more either.
+The session's record says from where it has come and what it has had from there, so that whoever takes over from its
+gateway can go on, even if the former gateway is no more either.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from gateway.session.publication import Publication
 from gateway.session.session import Session
 
 _REMEMBERED = 60.0
-"""Seconds after which what was put for a gateway when a session came there has been read."""
+"""Seconds after which what was put for a gateway when a session came there has certainly been read."""
 _LONG_GONE = 600.0
-"""Seconds after which nothing is read any more of what a gateway that is no more has put."""
+"""Seconds after which nothing is read any more that was put by a gateway that is no more."""
 
 
 class _Moved(NamedTuple):
     to: str
     epoch: int
     move: int = 0
-    """Its number there."""
+    """The number of the move at the new gateway."""
     fence: int = 0
     """The number of this gateway's message to itself."""
 
 
 class _Departure(NamedTuple):
-    """A session that has gone to another gateway, where all that had to be sent on is."""
+    """A session that has gone to another gateway, to which everything that had to be sent on was sent."""
 
     to: str
     epoch: int
@@ -57,7 +58,7 @@ class SessionMoves:
         self, context: Context, router: Router, to_others: ToOthers, write: Callable[[str, Message], None],
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`arrived`: there may be something to hand over that had to wait."""
+        """`arrived`: told that there may be something to hand over that had to wait."""
         self.context = context
         self.router = router
         self.to_others = to_others
@@ -68,21 +69,22 @@ class SessionMoves:
         to_others.departed_groups, to_others.give_departed = self._departed_groups, self._give_departed
         router.sent_on = self._is_sent_on
         self.is_gone: Callable[[str], bool] = lambda _gateway: False
-        """Whether a gateway is no more. Set by whoever makes this."""
+        """Whether a gateway is no more; set by whoever makes this."""
         self.on_going: Callable[[Session], None] = lambda _session: None
         self.on_coming: Callable[[Session], None] = lambda _session: None
-        """Told of each session that goes or comes, before it does: others may have been put what it has not got yet."""
+        """Told of each session that goes or comes, before it does: something may have been put for others that it has
+        not got yet."""
         self.unread_here: Callable[[], Collection[str]] = tuple
-        """Gateways that are no more and whose sessions this one has still to read. Set likewise."""
+        """Gateways that are no more and whose sessions this one has still to read; set likewise."""
         self.last: dict[str, int] = {}
         """The number of the last publication of each gateway that was handed over here."""
         self._came: dict[str, Came] = {}
-        """By client, in the order in which they came."""
+        """The sessions that have come, by client, in the order in which they came."""
         self._departed: Subscriptions[str] = Subscriptions()
-        """What clients whose sessions have moved on subscribe to: those get what is still put for this gateway."""
+        """The subscriptions of clients whose sessions have moved on: these get what is still put for this gateway."""
         self._moved: dict[str, _Moved] = {}
         self._departures: dict[str, _Departure] = {}
-        """Of late, in their order."""
+        """Sessions that departed of late, in that order."""
         self._number = 0
         self._gone_at: dict[str, float] = {}
         """Since when gateways are no more."""
@@ -90,7 +92,8 @@ class SessionMoves:
     # -- a session goes --
 
     def goes(self, session: Session, to: str) -> None:
-        """It moves to another gateway with the open batch: until all others know, it is sent what is put here."""
+        """Note that a session moves to another gateway with the open batch: until all others know, what is put here is
+        sent on to it."""
         client = session.client_id
         self.on_going(session)
         self._stop_sending(client)
@@ -101,19 +104,19 @@ class SessionMoves:
         self.router.touch_filters(session.subscriptions)
 
     def stays_of(self, session: Session) -> list[Stay]:
-        """Where it was, of late, before it came here."""
+        """Where a session was of late before it came here."""
         came = self._of(session.client_id, session.epoch)
         if came is None or self.context.scheduler.monotonic() - came.at > _REMEMBERED:
             return []
         return [stay for stay in came.stays if stay.last is not None][: MOST_STAYS - 1]
 
     def has_moved(self, client: str) -> bool:
-        """Whether it is to be sent on what comes for this client."""
+        """Whether what comes for this client is to be sent on."""
         return client in self._moved
 
     def went(self, client: str) -> tuple[str, int] | None:
-        """The gateway to which its session has moved from here, and how often it has moved then; None: it has not, or
-        long ago."""
+        """The gateway to which the client's session has moved from here, and how often it had moved then; None if it
+        has not moved, or long ago."""
         moved, departure = self._moved.get(client), self._departures.get(client)
         if moved is not None:
             return moved.to, moved.epoch
@@ -128,7 +131,7 @@ class SessionMoves:
         return bool(matched.direct or matched.groups)
 
     def send_all_on(self, forwarded: Forwarded) -> None:
-        """To sessions that have moved on from here and want it."""
+        """Send a publication on to sessions that have moved on from here and want it."""
         if not len(self._departed):
             return
         for client in self._departed.match(forwarded.publication.topic.decode()).direct:
@@ -136,11 +139,13 @@ class SessionMoves:
                 self.send_on(client, forwarded)
 
     def _departed_groups(self, topic: str) -> list[str]:
-        """The shared subscriptions with a member that has moved on from here and that not all know elsewhere yet."""
+        """The shared subscriptions with a member that has moved on from here and that is not yet known to all
+        elsewhere."""
         return [name_of(group) for group in self._departed.match(topic).groups] if len(self._departed) else []
 
     def _give_departed(self, name: str, publication: Publication, tried: Collection[str], redirects: int) -> bool:
-        """To such a member; it is given to one at its gateway when that has the session. False: there is none."""
+        """Give a publication to such a member; its gateway gives it to one of the members there when it has the
+        session. Returns False if there is none."""
         group = self._departed.group(name)
         for client in () if group is None else group.members:
             moved = self._moved[client]
@@ -152,14 +157,14 @@ class SessionMoves:
         return False
 
     def send_on(self, client: str, forwarded: Forwarded) -> None:
-        """To the gateway where it has moved."""
+        """Send a publication on to the gateway to which the client's session has moved."""
         moved = self._moved[client]
         theirs = forwarded._replace(client=client, epoch=moved.epoch, groups=[], held=False, left="")
         self.to_others.put([moved.to], theirs)
 
     def settled(self, client: str, move: int, sender: str) -> None:
-        """The gateway where it is now says that all others know. What is behind this gateway's message to itself is
-        put for that one, too."""
+        """The gateway where the session is now says that all others know. What comes after this gateway's message to
+        itself is put for that gateway, too."""
         moved = self._moved.get(client)
         if moved is not None and moved.to == sender:
             self._number += 1
@@ -171,7 +176,8 @@ class SessionMoves:
         self.to_others.put([self.instance], Forwarded(nothing, client=client, fence=number))
 
     def fence_is_back(self, client: str, number: int) -> None:
-        """All that was put before this gateway's message to itself has been handed over or sent on."""
+        """Everything that was put before this gateway's message to itself has been handed over or sent on: tell the new
+        gateway."""
         if number < 0:
             self._nothing_more(client, -number)
             return
@@ -185,7 +191,7 @@ class SessionMoves:
         self._departed_to(client, moved, last)
 
     def _last(self) -> dict[str, int]:
-        """The last publication of each gateway that has been handed over or sent on."""
+        """The number of the last publication of each gateway that has been handed over or sent on."""
         return self.last | {self.instance: self.to_others.number}
 
     def _departed_to(self, client: str, moved: _Moved, last: dict[str, int]) -> None:
@@ -206,7 +212,7 @@ class SessionMoves:
     # -- a session comes --
 
     def given(self, session: Session, to: str) -> dict[str, Any]:
-        """What the record of a session that is given to another gateway says, until it is read there."""
+        """What the record of a session that is given to another gateway says of its moves until it is read there."""
         came = self._of(session.client_id, session.epoch)
         lefts, after = ([], 0) if came is None else (came.lefts, came.own)
         return {
@@ -224,8 +230,8 @@ class SessionMoves:
     def comes(
         self, session: Session, gateway: str, stays: list[Stay], record: dict[str, Any], given_at: int = 0
     ) -> int:
-        """It has moved here from another gateway, which gave it after that publication of its own. The number of the
-        move. `record`: what that one has stored of it."""
+        """Note that a session has moved here from another gateway, which gave it after its own publication `given_at`;
+        returns the number of the move. `record`: what that gateway has stored of the session."""
         self._stop_sending(session.client_id)
         self._departures.pop(session.client_id, None)
         self._number += 1
@@ -238,9 +244,9 @@ class SessionMoves:
         return self._number
 
     def inherits(self, session: Session, owner: str, record: dict[str, Any]) -> None:
-        """A session of a gateway that is no more is this one's: it gets what lies there. What others had sent on to it
-        there is not known before they have said so, or, if they are no more either, before what lies there is handed
-        over, too. `record`: what was stored of it there."""
+        """Note that a session of a gateway that is no more is this one's: it gets what lies there. What others had sent
+        on to it there is not known before they have said so; or, if they are no more either, before what lies for them
+        is handed over, too. `record`: what was stored of the session there."""
         client, stays = session.client_id, list[Stay]()
         before = came_of(record, owner)
         moved, departure = self._moved.get(client), self._departures.get(client)
@@ -262,8 +268,8 @@ class SessionMoves:
         session.came = record_of(came, self.instance)
 
     def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
-        """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
-        does it still, and from now on to this one."""
+        """Another gateway had sent on what was for a session to a gateway that is no more. It has done so up to `last`;
+        or (None) it still does, from now on to this one."""
         came = self._came.get(client)
         if came is not None and came.unclear:
             came.stays = [stay for stay in came.stays if stay.gateway != sender]
@@ -273,8 +279,8 @@ class SessionMoves:
             self.write(sender, {"kind": "settled", "client": client, "move": 0})
 
     def all_follow(self, owner: str) -> list[tuple[str, int]]:
-        """All others have said what they had sent on to the gateway that is no more. Returns the sessions of which one
-        of them goes on sending, with the number of the move."""
+        """Note that all others have said what they had sent on to the gateway that is no more. Returns the sessions to
+        which one of them goes on sending, each with the number of its move."""
         found = []
         for client, came in self._came.items():
             if not came.unclear or came.lefts[0].gateway != owner:
@@ -293,8 +299,7 @@ class SessionMoves:
         return found
 
     def awaited(self) -> set[str]:
-        """Gateways that are no more and of which is waited for what they have left, for sessions that have come from
-        there."""
+        """Gateways that are no more and whose leavings are waited for, because sessions have come from there."""
         return {came.stays[0].gateway for came in self._came.values() if came.dead and not came.settled}
 
     def _remember(self, session: Session, stays: list[Stay]) -> Came:
@@ -310,18 +315,18 @@ class SessionMoves:
         return found
 
     def is_unsettled(self, session: Session) -> bool:
-        """Whether the gateway where it was may still send something on."""
+        """Whether the gateway where a session was may still send something on."""
         came = self._of(session.client_id, session.epoch)
         return came is not None and not came.settled
 
     def known(self, client: str, move: int) -> None:
-        """All gateways know by now that it is here."""
+        """All gateways know by now that the session is here: tell the former one."""
         came = self._came.get(client)
         if came is not None and came.move == move and not came.settled:
             self.write(came.stays[0].gateway, {"kind": "settled", "client": client, "move": move})
 
     def departed(self, client: str, move: int, last: dict[str, int]) -> None:
-        """The former gateway has sent on all that it had to."""
+        """Note that the former gateway has sent on all that it had to."""
         came = self._came.get(client)
         if came is not None and came.move == move and not came.settled:
             came.stays[0] = came.stays[0]._replace(last=last)
@@ -330,7 +335,7 @@ class SessionMoves:
             self.arrived()
 
     def _persist(self, client: str, came: Came) -> None:
-        """What has changed is in the session's record: whoever takes over from this gateway has to know it."""
+        """Write what has changed into the session's record: whoever takes over from this gateway has to know it."""
         session = self.context.sessions.get(client)
         if session is not None and session.came is not None:
             session.came = record_of(came, self.instance)
@@ -338,8 +343,8 @@ class SessionMoves:
                 self.context.persist(session)
 
     def forget(self, gateway: str, heir: str) -> None:
-        """This gateway is no more: what was sent on to it is sent on to its successor, and sessions that have come
-        from there wait for what it has left."""
+        """Note that a gateway is no more: what was sent on to it is sent on to its successor, and sessions that have
+        come from there wait for what it has left."""
         for client, moved in list(self._moved.items()):
             if moved.to == gateway and heir == self.instance:
                 self._stop_sending(client)
@@ -355,7 +360,7 @@ class SessionMoves:
                 came.dead = True
 
     def _forget_numbers(self, gateway: str) -> None:
-        """Those of gateways that have been no more for long."""
+        """Forget the numbers of gateways that have been no more for long."""
         now = self.context.scheduler.monotonic()
         self._gone_at.setdefault(gateway, now)
         for gone, since in list(self._gone_at.items()):
@@ -364,8 +369,8 @@ class SessionMoves:
                 self.last.pop(gone, None)
 
     def handed_over(self, gateway: str) -> None:
-        """The successor of a gateway has put for others what that one had not sent on: it lies before this gateway's
-        message to itself."""
+        """The successor of a gateway has put for others what that one had not sent on: it lies before a message that
+        this gateway now puts to itself."""
         for client, came in self._came.items():
             if came.dead and not came.settled and came.stays[0].gateway == gateway:
                 self._fence(client, -came.move)
@@ -381,14 +386,14 @@ class SessionMoves:
     # -- a publication --
 
     def concern(self, route: Route) -> bool:
-        """Whether a session that gets what is published there has come here, or has gone from here, of late."""
+        """Whether a session that gets what is published on a route has come here, or has gone from here, of late."""
         came = self._came
         has_come = bool(came) and any(one.session.client_id in came for one in route.receivers)
         return has_come or self._is_sent_on(route.topic)
 
     @property
     def any_came(self) -> bool:
-        """Whether some session has come here of late."""
+        """Whether any session has come here of late."""
         return bool(self._came)
 
     def _of(self, client: str, epoch: int) -> Came | None:
@@ -405,7 +410,7 @@ class SessionMoves:
         return Has.UNKNOWN if came.unclear else self.sent_on_before(client, epoch, forwarded)
 
     def sent_on_before(self, client: str, epoch: int, forwarded: Forwarded) -> Has:
-        """The same, leaving aside what lies where the session was when its gateway ended."""
+        """Like `has`, leaving aside what lies where the session was when its gateway ended."""
         came = self._of(client, epoch)
         for stay in () if came is None else came.stays:
             if stay.last is None and (stay.gateway in forwarded.to or forwarded.origin == stay.gateway):
@@ -415,7 +420,8 @@ class SessionMoves:
         return Has.NO
 
     def hold(self, session: Session, forwarded: Forwarded, left: str = "") -> None:
-        """It is not known yet: aside, in the open batch. `left`: it lay for that gateway, which is no more."""
+        """Put a publication aside, in the open batch, as it is not known yet whether the session gets it elsewhere.
+        `left`: the gateway, which is no more, for which it lay."""
         mine = forwarded._replace(client=session.client_id, epoch=session.epoch, groups=[], held=True, left=left)
         self.to_others.put([self.instance], mine)
 
@@ -442,7 +448,8 @@ class SessionMoves:
         return not self.gave(client, epoch, forwarded)
 
     def was_sent_on(self, client: str, forwarded: Forwarded) -> None:
-        """It has been read here, though it may have to wait behind what was held."""
+        """Note that what was sent on to a session has been read here, though it may have to wait behind what was
+        held."""
         came = self._of(client, forwarded.epoch)
         if came is not None and not forwarded.held:
             came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
@@ -450,8 +457,8 @@ class SessionMoves:
                 self._persist(client, came)
 
     def gave(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
-        """Whether it was published where the session was then, here or at the gateway that is no more, so that it has
-        got it."""
+        """Whether a session has got a publication where that was published, here or at a gateway that is no more,
+        because it was there then."""
         came = self._of(client, epoch)
         if came is None:
             return False
@@ -472,8 +479,8 @@ class SessionMoves:
         return any(left.gateway == gateway and left.arrived for left in self._lefts(session))
 
     def was_last_at(self, session: Session, gateways: Collection[str]) -> str:
-        """At which of these, which are no more, a session was last, though it may not have been read there; empty: at
-        none of them."""
+        """At which of these gateways, which are no more, a session was last, though it may not have been read there;
+        empty if it was at none of them."""
         return next((left.gateway for left in self._lefts(session) if left.gateway in gateways), "")
 
     def has_later(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
@@ -487,15 +494,15 @@ class SessionMoves:
         return is_here or any(left.has(forwarded) or left.has_unread(forwarded) for left in came.lefts[:here])
 
     def has_earlier(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
-        """Whether a session that was at that gateway, which is no more, gets a publication from one where it was
-        before, which was no more either."""
+        """Whether a session that was at that gateway, which is no more, gets a publication from one where it was before
+        and which is no more either."""
         lefts = self._lefts(session)
         here = next((at for at, left in enumerate(lefts) if left.gateway == gateway), len(lefts))
         return any(left.has(forwarded) for left in lefts[here + 1 :])
 
     def had_left(self, session: Session, forwarded: Forwarded) -> bool:
-        """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not
-        been handed what was put for this gateway."""
+        """Whether a session gets what lay for a gateway that is no more, because it had just moved on from there, and
+        has not been handed what was put for this gateway."""
         came = self._of(session.client_id, session.epoch)
         if came is None or not (came.dead or came.assumed) or not came.stays or came.settled:
             return False

@@ -1,8 +1,8 @@
 """Publications that clients of other gateways want, where several share the state queues. Pure.
 
-The gateway of the publisher puts a message for each other gateway on `MQGATE.FORWARD` in the unit of work of the
-publication, so that the acknowledgement covers it. Who reads it takes it in the unit of work that stores it for its
-sessions. Rules and retained messages are not its concern: the publisher's gateway sees to those.
+The publisher's gateway puts a message for each other gateway on `MQGATE.FORWARD` in the unit of work of the
+publication, so that the acknowledgement covers it. The gateway that reads it takes it in the unit of work that stores
+it for its sessions; rules and retained messages are left to the publisher's gateway.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _NOTHING = b"", 0
 """Neither properties nor a time to live."""
 _MOST_AROUND = 1024
-"""Sets of gateways of which is remembered what stands around a number."""
+"""The most sets of gateways for which it is remembered what stands around a number."""
 
 
 _MOST_REDIRECTS = 20
-"""So often a message of a shared subscription goes back to gateways that have passed it on: their members move."""
+"""How often a message of a shared subscription goes back to gateways that have passed it on: their members may move."""
 
 
 class ToOthers:
@@ -46,27 +46,28 @@ class ToOthers:
         self.instance = instance
         self.reads = reads
         self.number = int(context.now * 1_000_000)
-        """The last one given to a publication that was put for others; a later life of this gateway goes on higher."""
+        """The number given last to a publication that was put for others; a later life of this gateway goes on
+        higher."""
         self.on_sent: Callable[[Forwarded], None] = lambda _forwarded: None
-        """Told of each publication of this gateway's clients that others want, or sessions that have moved on."""
+        """Told of each publication of this gateway's clients that others, or sessions that have moved on, want."""
         self.departed_groups: Callable[[str], Collection[str]] = lambda _topic: ()
         """The shared subscriptions for a topic with members that have just moved on from here."""
         self.give_departed: Callable[[str, Publication, Collection[str], int], bool] = lambda *_: False
-        """Gives a publication to such a member; False: there is none. The last arguments: gateways where nobody is, and
-        how often it was redirected."""
+        """Gives a publication to such a member; returns False if there is none. The last arguments: gateways where no
+        member is, and how often it was redirected."""
         self.unread: set[str] = set()
-        """Gateways that are no more whose sessions nobody has read yet, and of which it was never heard here what their
-        clients subscribe to."""
+        """Gateways that are no more, whose sessions nobody has read yet, and whose clients' subscriptions were never
+        heard of here."""
         self.all_read: Callable[[int], bool] = lambda _reads: True
-        """Whether all other gateways read that much: whoever takes over may have to. Set by whoever knows them."""
+        """Whether all other gateways read this much: whoever takes over may have to. Set by whoever knows them."""
         self._turn = 0
         self._digits = 0
         self._around: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
-        """What stands before and behind a number of so many digits, by the gateways that want a publication."""
+        """What stands before and after a number of `_digits` digits, by the gateways that want a publication."""
 
     def send(self, route: Route, publication: Publication) -> Collection[str]:
-        """Put it for every gateway whose clients want it. Returns the shared subscriptions that are served there:
-        those here go without."""
+        """Put a publication for every gateway whose clients want it. Returns the shared subscriptions that are served
+        there: members here go without."""
         wanted: dict[str, tuple[bool, list[str]]] = {peer: (True, []) for peer in route.elsewhere}
         here = {group.name: group for group in route.shared}
         given: set[str] = set()
@@ -99,8 +100,8 @@ class ToOthers:
         return given
 
     def send_all(self, sent: list[Sent]) -> None:
-        """The same for what the fast lane has taken, in order: no shared subscription elsewhere wants it, nor a session
-        that has moved on. If that meets a defect, nothing of it is put."""
+        """Put, in order, publications that the fast lane has taken: no shared subscription elsewhere wants them, nor
+        any session that has moved on. If this meets a defect, none of them is put."""
         first = self.number + 1
         digits = len(str(first))
         if digits != len(str(first + len(sent))):  # numbers need not be without a gap
@@ -148,15 +149,15 @@ class ToOthers:
         return route.forward_head
 
     def _head_with(self, head: bytes, block: bytes, expiry: int) -> bytes:
-        """The head of publications with these properties, and seconds to live if they expire."""
+        """The head of publications with these properties, and with these seconds to live if they expire."""
         if expiry:
             head = with_expiry(head, self.context.now + expiry, MQMD_LENGTH)
         return with_properties(head, block) if block else head
 
     def give(self, name: str, publication: Publication, tried: Collection[str] = (), redirects: int = 0) -> None:
-        """To a member of a shared subscription at another gateway, in the open batch: here nobody is left of it. It has
-        no number, and `tried` are those where nobody was. `redirects`: and those that have passed it on, where it goes
-        back to if nobody is elsewhere."""
+        """Put a publication, in the open batch, for a member of a shared subscription at another gateway, because none
+        is left here. It has no number, and `tried` are the gateways where nobody was. `redirects`: not 0 if gateways
+        with members have passed it on; it goes back to these if no other has members."""
         if self.pass_on(name, publication, tried, redirects):
             return
         tried = {*tried, self.instance}
@@ -167,7 +168,7 @@ class ToOthers:
             self._give_one(peers, name, publication, tried, redirects + 1)
 
     def pass_on(self, name: str, publication: Publication, tried: Collection[str], redirects: int) -> bool:
-        """The same while some are here; False: all gateways with members have been tried."""
+        """Like `give`, while members are here; returns False if all gateways with members have been tried."""
         tried = {*tried, self.instance}
         peers = [peer for peer in self.router.sharing_elsewhere(name) if peer not in tried]
         if peers:
@@ -183,7 +184,7 @@ class ToOthers:
         self.put([peer], given)
 
     def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
-        """For these gateways, in the open batch."""
+        """Put it for these gateways, in the open batch."""
         if forwarded.redirects:
             early = [gateway for gateway in gateways if not self.reads(gateway)]
             if early:

@@ -1,12 +1,12 @@
-"""Which gateways that are no more are still being taken over from, where a session waits for what one of them has left.
-Pure.
+"""Which gateways that are no more are still being taken over from, in case a session waits for what one of them has
+left. Pure.
 
 A session that had moved from a first gateway to a second one, both of which are no more, gets what lies for the first.
-The successor of that says when it has handed all of it over. Whoever takes over from the second may have missed that:
-it asks the others, and waits only if one of them is at it.
+That gateway's successor says when it has handed all of it over. Whoever takes over from the second may have missed
+that: it asks the others, and waits only if one of them is still handing over.
 
-A gateway that begins asks likewise. What is published there is put for those whose sessions nobody has read yet, too:
-it has never heard what their clients subscribe to.
+A gateway that begins asks likewise. What is published there is put for the sessions, too, that nobody has read yet: it
+has never heard what their clients subscribe to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from gateway.ports.ownership import LONG_MESSAGES, Message
 
 
 class Unfinished:
-    """Tells sessions that have come from gateways that are no more when all that lay for those is handed over."""
+    """Tells sessions that have come from gateways that are no more when everything that lay for those is handed
+    over."""
 
     def __init__(
         self, moves: SessionMoves, interests: Interests, expired_owners: Callable[[], Collection[str]],
@@ -34,24 +35,24 @@ class Unfinished:
         moves.unread_here = self._unread_here
         moves.to_others.all_read = self._all_read
         self._others: set[str] = set()
-        """Gateways of which others have said that they are taking over from them."""
+        """Gateways from which others have said that they are taking over."""
         self._unread: set[str] = set()
         """Those among them whose sessions may not be read yet."""
         self._said_gone: set[str] = set()
-        """Those of this gateway's whose sessions it has read, and has said so."""
+        """Gateways from which this one takes over and whose sessions it has read, and has said so."""
         self.unread: set[str] = set()
-        """Gateways that had ended before this one began, and whose sessions are not read yet: what their clients want,
-        and in which shared subscriptions they are, is not known here."""
+        """Gateways that had ended before this one began, and whose sessions are not read yet: it is not known here what
+        their clients want, nor in which shared subscriptions they are."""
         self._done: set[str] = set()
-        """Those of this gateway's whose publications it has just handed over."""
+        """Gateways from which this one takes over and whose publications it has just handed over."""
 
     def ask(self) -> None:
         """Ask the others from whom they take over; they answer before they say that they have heard."""
         self.interests.say("unfinished?", "")
 
     def put_for_unread(self) -> None:
-        """This gateway begins, and the others have answered: what is published here is put for the sessions, too, that
-        nobody has read yet."""
+        """Called when this gateway begins and the others have answered: what is published here is put for the sessions,
+        too, that nobody has read yet."""
         self.unread = {*self._unread, *self.expired_owners()} - {""}
         if self._all_read(LONG_MESSAGES):
             self._put_for({*self.unread})
@@ -61,7 +62,7 @@ class Unfinished:
         return all(self.to_others.reads(peer) >= reads for peer in self.interests.peers())
 
     def _put_for(self, gateways: set[str]) -> None:
-        """From now on everything is put for these, too."""
+        """Put everything for these gateways, too, from now on."""
         if gateways != self.to_others.unread:
             self.to_others.unread = gateways
             self.interests.router.touch()
@@ -70,15 +71,15 @@ class Unfinished:
         return set(self.expired_owners()).difference(self._said_gone, {""})
 
     def gone_here(self, gateway: str) -> None:
-        """The sessions of a gateway from which this one takes over are read: all others are told that it is gone."""
+        """The sessions of a gateway from which this one takes over are read: tell all others that it is gone."""
         self._said_gone.add(gateway)
         self.unread.discard(gateway)
         self._put_for(self.to_others.unread - {gateway})
         self.interests.say_gone(gateway)
 
     def gone_elsewhere(self, gateway: str) -> bool:
-        """Another gateway has said so: nothing is to be put for that any more. Whether it was the last that had ended
-        before this one began."""
+        """Another gateway has said that one is gone: nothing is put for that one any more. Returns whether it was the
+        last of those that had ended before this gateway began."""
         waited = bool(self.unread)
         self._unread.discard(gateway)
         self.unread.discard(gateway)
@@ -87,23 +88,23 @@ class Unfinished:
         return waited and not self.unread
 
     def here(self, gateway: str) -> None:
-        """This gateway has handed over all that lay for one from which it takes over."""
+        """Note that this gateway has handed over all that lay for one from which it takes over."""
         self._done.add(gateway)
         self.moves.handed_over(gateway)
 
     def elsewhere(self, gateway: str) -> None:
-        """Another gateway has."""
+        """Note that another gateway has handed over all that lay for a gateway."""
         self._others.discard(gateway)
         self.moves.handed_over(gateway)
 
     def settled(self, gateways: Collection[str]) -> None:
-        """Nothing names them any more."""
+        """Forget gateways that nothing stored names any more."""
         self._done.difference_update(gateways)
         self._said_gone.difference_update(gateways)
 
     def settle(self) -> None:
-        """This gateway has handed over all that lay for those from which it takes over: have sessions go on that wait
-        for others, unless somebody is about to hand over what lies for these."""
+        """Called when this gateway has handed over all that lay for those from which it takes over: let sessions go on
+        that wait for other gateways, unless somebody is about to hand over what lies for these."""
         awaited = self.moves.awaited().difference(self.expired_owners())
         if awaited:
             self.ask()
@@ -115,7 +116,7 @@ class Unfinished:
                 self.moves.handed_over(gateway)
 
     def on_message(self, message: Message) -> None:
-        """Another gateway asks from which ones this one takes over, or answers."""
+        """Take another gateway's question from which ones this one takes over, or its answer."""
         if message["kind"] == "unfinished?":
             expired = set(self.expired_owners()) - {""}
             found = {"gateways": sorted(expired - self._done), "unread": sorted(self._unread_here())}

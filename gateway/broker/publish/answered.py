@@ -15,8 +15,8 @@ Ordinary = tuple[list[Connection], list[Link], list[bytes], list[Connection]]
 
 
 def ordinary_in_python(replies: dict[Connection, list[bytes]], /) -> Ordinary:
-    """Connections whose answers are written as they are, with their links and bytes, and the other connections: those
-    without a CONNACK so far, those that are closed, and those that are to be told something else first."""
+    """The connections whose answers are written as they are, with their links and bytes; and the others, which have no
+    CONNACK so far, are closed, or are to be told something else first."""
     connections, links, datas, others = list[Connection](), list[Link](), list[bytes](), list[Connection]()
     for connection, answers in replies.items():
         if connection.out or not connection.connack_sent or connection.state == CLOSED:
@@ -29,15 +29,16 @@ def ordinary_in_python(replies: dict[Connection, list[bytes]], /) -> Ordinary:
 
 
 def committed_in_python(pending: dict[Connection, int], /) -> None:
-    """So many publications of each connection are committed: they are acknowledged, and count as received."""
+    """Note that this many publications of each connection are committed: they are acknowledged, and count as
+    received."""
     for connection, count in pending.items():
         connection.inbound_pending -= count
         connection.session.received += count
 
 
 def keep_tokens_in_python(staged: list[StagedRows], /) -> tuple[int, list[StagedRows]]:
-    """Note with their sessions under which tokens records of QoS 2 are stored now. How many publications were staged,
-    and which of the entries are not such records: runs, and what sessions have staged that have ended since."""
+    """Note in their sessions the tokens under which QoS 2 records are stored now. Returns how many publications were
+    staged, and the entries that are not such records: runs, and what was staged by sessions that have ended since."""
     count = 0
     others: list[StagedRows] = []
     for entry in staged:

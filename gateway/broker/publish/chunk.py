@@ -1,15 +1,15 @@
-"""What one connection has sent, as packets, for the fast lane in Python. Pure."""
+"""The bytes that one connection has sent, read as packets by the fast lane in Python. Pure."""
 
 from __future__ import annotations
 
 from gateway.session.staged_run import LEAST
 
 PUBREL = 0x62
-"""The first byte of one."""
+"""The first byte of a PUBREL."""
 
 
 class Chunk:
-    """Bytes of one connection. Nothing is read beyond them."""
+    """The bytes of one connection. Nothing is read beyond their end."""
 
     __slots__ = ("at", "data", "end", "longest", "max_packet", "version_5")
 
@@ -20,11 +20,11 @@ class Chunk:
         self.version_5 = version_5
         self.max_packet = max_packet
         self.longest = longest
-        """Bytes of a payload at most."""
+        """The most bytes that a payload may have."""
 
     def _read(self, at: int, first: int) -> tuple[bytes, int, bytes, int, int] | None:
-        """Topic, packet identifier, properties, where the payload begins and ends, of a PUBLISH that begins with this
-        byte; None: there is none, or it is not whole, longer than allowed, or malformed."""
+        """Topic, packet identifier, properties, and begin and end of the payload of a PUBLISH that begins with this
+        byte. None if there is none, or it is not whole, longer than allowed, or malformed."""
         data = self.data
         if at + 4 > self.end or data[at] != first:
             return None
@@ -57,8 +57,8 @@ class Chunk:
         return data[start + 2 : mark], packet_id, block, body, stop
 
     def _long(self, at: int) -> tuple[int, int]:
-        """Where what is longer than 127 bytes begins behind its length, which stands behind `at`, and the length; too
-        long if that is not the shortest form."""
+        """For a length of more than one byte that follows `at`: where that which it measures begins, and the length; a
+        length beyond all limits if it is not in its shortest form."""
         length = shift = 0
         for byte in self.data[at + 1 : at + 5]:
             length |= (byte & 0x7F) << shift
@@ -68,7 +68,7 @@ class Chunk:
         return at, 1 << 30
 
     def _one_topic(self, first: int, one: tuple[bytes, int, bytes, int, int]) -> bool:
-        """Whether enough publications of one topic follow for a run."""
+        """Whether enough publications on one topic follow for a run."""
         if self.end - self.at < LEAST * (4 + len(one[0])):
             return False
         stop = one[4]
@@ -80,7 +80,7 @@ class Chunk:
         return True
 
     def _pubrel(self, at: int) -> int:
-        """The packet identifier of a plain PUBREL; 0: there is none."""
+        """The packet identifier of a plain PUBREL; 0 if there is none."""
         data = self.data
         if at + 4 > self.end or data[at] != PUBREL or data[at + 1] != 2:
             return 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def length_in_python(column: list[bytes]) -> int:
-    """The bytes of a column's values together."""
+    """The total number of bytes in a column's values."""
     return sum(map(len, column))
 
 

@@ -63,11 +63,13 @@ if TYPE_CHECKING:
 RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2 to subscribers, or to nobody."""
 NOBODYS = -3
-"""The generation of no connection's routes."""
+"""A generation that no connection's routes have."""
 MOST_ASKED = 128
-"""Routes of a client, from which on no more are made for its requests: each may have a response topic of its own."""
+"""The number of a client's routes from which on no more are made for its requests, each of which may have a response
+topic of its own."""
 MANY = 32
-"""From so many topics on, a client's routes are kept in a `TopicCache`, where the compiled lane finds them quickly."""
+"""The number of topics from which on a client's routes are kept in a `TopicCache`, where the compiled lane finds them
+quickly."""
 
 
 class FastLane(Keeping):
@@ -85,10 +87,10 @@ class FastLane(Keeping):
         self.fan_out = fan_out
         self.in_flight = in_flight
         self.behind: Arrived = []
-        """What had arrived behind one that subscribes, and was not looked at by `take`."""
+        """What had arrived behind a packet that subscribes, and was not looked at by `take`."""
 
     def take(self, arrived: Arrived | Rest) -> Rest:
-        """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
+        """Take the ordinary packets at the beginning of what has arrived. Returns what is left."""
         context = self.context
         batch, self._arrived, self._keeps, self._released = context.batch, arrived, None, NOBODYS_PUBRELS
         generation = self.router.generation if context.storage_full is None else NOBODYS
@@ -116,16 +118,16 @@ class FastLane(Keeping):
     # -- what `take` asks --
 
     def renew(self, connection: Connection) -> bool:
-        """Forget the void routes of a connection. False: nothing of this connection may be taken now."""
+        """Forget the void routes of a connection. Returns False if nothing of this connection may be taken now."""
         if connection in self.put_off or self.context.storage_full is not None:
             return False
         self.publications.forget_routes(connection)
         return True
 
     def route(self, connection: Connection, first: int, topic: bytes) -> Route | None:
-        """The route of a topic that is not cached or not up to date. None: the plain lane takes the packet, because
-        time is up, because the route of a long topic would have to be found once more, or because finding it runs into
-        a defect."""
+        """Find the route of a topic that is not cached or not up to date. Returns None if the plain lane has to take
+        the packet, because time is up, because the route of a long topic would have to be found once more, or because
+        finding it runs into a defect."""
         context = self.context
         if context.clock.monotonic() > context.until or len(topic) > MAX_CACHED_TOPIC:
             return None
@@ -135,9 +137,9 @@ class FastLane(Keeping):
             return None
 
     def sharing(self) -> tuple[dict[Key, SharedRoute], MayPublish, int] | None:
-        """What the compiled lane needs to make routes by itself: shared routes, a check whether a client may publish
-        there, and how many routes a connection may have. None: it asks for each route, because some have no fast
-        path."""
+        """Return what the compiled lane needs to make routes by itself: shared routes, a check whether a client may
+        publish there, and how many routes a connection may have. Returns None if it has to ask for each route, because
+        some have no fast path."""
         if self.publications.parking.linked:
             return None
         return self.router.shared_routes, self.router.access.may_publish, MAX_CACHED_ROUTES
@@ -179,7 +181,7 @@ class FastLane(Keeping):
         return self.publications.queue_rows.made(route, users, expiry, body, packet_id)
 
     def asked(self, route: Route, head: bytes, correlation: bytes, expiry: int) -> bytes | None:
-        """As `QueueRows.asked` says it."""
+        """See `QueueRows.asked`."""
         return self.publications.queue_rows.asked(route, head, correlation, expiry)
 
     def unrouted(self, count: int) -> None:
@@ -187,7 +189,7 @@ class FastLane(Keeping):
         self.context.counters.messages_unrouted += count
 
     def time(self) -> bytes:
-        """The time of receipt of what has arrived."""
+        """Return the time of receipt of what has arrived."""
         return timestamp(self.context.now).encode()
 
     def form(self, route: Route) -> Form | None:
@@ -195,11 +197,11 @@ class FastLane(Keeping):
         return route.ask_for_form()
 
     def escaped(self, name: bytes) -> bytes:
-        """The name of a user property as it stands in folders."""
+        """Return the name of a user property as it stands in folders."""
         return escape_name(name.decode()).encode()
 
     def aliased(self, connection: Connection, alias: int, topic: bytes) -> bytes | None:
-        """The topic of a publication with a Topic Alias; None: the plain lane refuses it."""
+        """Return the topic of a publication with a Topic Alias, or None if the plain lane has to refuse it."""
         if alias > self.context.limits.topic_aliases:
             return None
         if not topic:
@@ -208,7 +210,7 @@ class FastLane(Keeping):
         return topic
 
     def linked(self) -> list[LinkedRun]:
-        """The open batch's runs of publications that go to several queues."""
+        """Return the open batch's runs of publications that go to several queues."""
         return self.context.batch.links.runs
 
     def relay(
@@ -357,7 +359,7 @@ class FastLane(Keeping):
                 context.batch.fanned[released] = publication
 
     def settle(self, connection: Connection, data: bytes, at: int) -> int:
-        """Take a subscriber's acknowledgements from `at` on, as far as they are plain; returns where that ends."""
+        """Take a subscriber's acknowledgements from `at` on, as far as they are plain. Returns where they end."""
         try:
             return self.in_flight.take(connection, data, at)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
@@ -365,7 +367,7 @@ class FastLane(Keeping):
         return at
 
     def staged_head(self, route: Route, session: Session) -> bytes:
-        """The head of the records that stage publications on a route."""
+        """Return the head of the records that stage publications on a route."""
         return route.staged_head or self.staging.head(route, session.client_id)
 
     def records(self, session: Session) -> tuple[bytes, Puts, list[bytes], list[bytes], list[StagedRows]]:
@@ -378,14 +380,14 @@ class FastLane(Keeping):
         return key, puts, puts.heads, puts.bodies, batch.staged
 
     def admits(self, route: Route, size: int) -> bool:
-        """Whether every subscriber has room for one more publication of so many bytes."""
+        """Whether every subscriber has room for one more publication of this many bytes."""
         try:
             return self.fan_out.admits(route, 1, size) and self.fan_out.turns.can_take(route)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             return False
 
     def new_run(self, session: Session, route: Route) -> StagedRun | None:
-        """An empty run, if publications on this route can be staged in runs."""
+        """Return an empty run if publications on this route can be staged in runs, else None."""
         if route.elsewhere or not self.staged_runs.can_stage(session, route):
             return None
         width = getattr(route.tails, "width", 0)
@@ -469,8 +471,8 @@ class FastLane(Keeping):
     def _release_all(
         self, connection: Connection, route: Route, payloads: dict[int, bytes], blocks: list[bytes]
     ) -> bool:  # fmt: skip
-        """Release staged publications, all with properties or all without; whether that was done. Their records are
-        taken, so what a session does not get for a defect is set aside (`_hand_on_each`)."""
+        """Release staged publications, all with properties or all without. Returns whether that was done. Their records
+        are taken, so what a session does not get because of a defect is set aside (`_hand_on_each`)."""
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, is_put = list(payloads), list(payloads.values()), bool(route.head or route.form)
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]

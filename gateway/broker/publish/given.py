@@ -17,16 +17,16 @@ from gateway.mqtt.properties import (
 )
 
 LONGEST_REST = 128
-"""Bytes of properties for which a route of their own is kept: devices choose them."""
+"""The most bytes of properties for which a route of its own is kept: devices choose them."""
 _LENGTHS = {PAYLOAD_FORMAT_INDICATOR: 1, MESSAGE_EXPIRY_INTERVAL: 4, TOPIC_ALIAS: 2}
-"""Bytes of the values that have no length before them."""
+"""The length of the values that have no length before them."""
 _APART = frozenset({MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS})
 _BEFORE = 3
-"""Bytes of correlation data before the data."""
+"""Bytes of the correlation data property before its data."""
 _ALIAS = 3
-"""Bytes of a Topic Alias."""
+"""Bytes of the Topic Alias property."""
 _TOPIC = re.compile(rb"[ !\"$-*,-~]+")
-"""A response topic that nobody has to look at: ASCII that prints, without wildcards."""
+"""A response topic that needs no further look: printable ASCII without wildcards."""
 
 
 class Given(NamedTuple):
@@ -36,21 +36,22 @@ class Given(NamedTuple):
     expiry: int | None
     alias: int
     rest: bytes | None = b""
-    """The others, but for Topic Alias and expiry, as they came, with NULs for the correlation data; None: too many."""
+    """The other properties as they came, except Topic Alias and expiry, with NULs for the correlation data; None: too
+    many."""
     is_text: bool = False
     """Whether the payload is said to be text."""
     asks: bool = False
     """Whether there is a response topic, or correlation data."""
     correlation: bytes = b""
     traced: bool = False
-    """Whether there is a trace context: on a queue it is that of the span of this hop."""
+    """Whether there is a trace context; what is put on a queue carries that of this hop's span."""
 
 
 NOTHING = Given([], None, 0)
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether it is UTF-8."""
+    """Whether bytes are UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -59,7 +60,8 @@ def is_text(raw: bytes) -> bool:
 
 
 def given_of(block: bytes, most_users: int) -> Given | None:
-    """What the properties of a PUBLISH say; None: the plain lane looks at them, as where there are too many."""
+    """Read the properties of a PUBLISH. Returns None if the plain lane has to look at them, as when there are too
+    many."""
     users: list[tuple[bytes, bytes]] = []
     found, kept, at, end = dict[int, bytes](), b"", 0, len(block)
     while at + 2 <= end:
@@ -90,7 +92,7 @@ def given_of(block: bytes, most_users: int) -> Given | None:
 
 
 def _is_ordinary(kind: int, value: bytes) -> bool:
-    """Whether this is a property, but a user property, that nobody has to look at."""
+    """Whether a property, other than a user property, needs no further look."""
     if kind == PAYLOAD_FORMAT_INDICATOR:
         return value in {b"\0", b"\1"}
     if kind in {MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS}:
@@ -101,7 +103,7 @@ def _is_ordinary(kind: int, value: bytes) -> bool:
 
 
 def _is_string(raw: bytes) -> bool:
-    """Whether it is a string of MQTT [MQTT-1.5.4-2]."""
+    """Whether bytes are a string of MQTT [MQTT-1.5.4-2]."""
     return 0 not in raw and (raw.isascii() or is_text(raw))
 
 
@@ -110,13 +112,13 @@ def _number(value: bytes | None) -> int | None:
 
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes behind their length at `at`, and where they end, which may be beyond the block."""
+    """The bytes that follow a length at `at`, and where they end, which may be beyond the block."""
     stop = at + 2 + int.from_bytes(block[at : at + 2], "big")
     return block[at + 2 : stop], stop
 
 
 def carried(block: bytes) -> bytes:
-    """What others get of the properties: all but Topic Alias and expiry, in their order."""
+    """The properties that are passed on to others: all but Topic Alias and expiry, in their order."""
     kept, at = b"", 0
     while at < len(block):
         kind, begin = block[at], at
@@ -132,10 +134,10 @@ def carried(block: bytes) -> bytes:
 
 
 def is_alias(block: bytes) -> bool:
-    """Whether it is a Topic Alias and nothing else."""
+    """Whether the properties are a Topic Alias and nothing else."""
     return len(block) == _ALIAS and block[0] == TOPIC_ALIAS
 
 
 def encode_user(name: bytes, value: bytes) -> bytes:
-    """A user property."""
+    """Encode a user property."""
     return b"\x26%b%b%b%b" % (len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)

@@ -1,4 +1,4 @@
-"""What the fast lane retains: the last publication of each topic of those that a connection has sent in a turn."""
+"""What the fast lane retains: of what a connection has sent in a turn, the last publication on each topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.session.session import Plain
 
 SHORTEST = 4
-"""Bytes of the shortest packet that has something retained: PUBREL."""
+"""Bytes of the shortest packet that makes something retained: PUBREL."""
 MOST_LOOKED_AT = 500
 """Staged publications of a client whose sizes are added up in a turn, to see whether all could be retained."""
 PUBREL_BEGINS = b"\x62\x02"
@@ -37,19 +37,20 @@ class Keeping:
         self.context = context
         self.publications = publications
         self._arrived: Arrived | Rest = []
-        """In this turn."""
+        """What has arrived in this turn."""
         self._keeps: bool | None = None
-        """Whether all of it could be retained; None: nobody has asked."""
+        """Whether there is room to retain all of it; None: nobody has asked."""
         self._released = NOBODYS
-        """Whose PUBRELs were looked at in this turn, up to where, how many they are, and what they release in bytes."""
+        """The connection whose PUBRELs were looked at in this turn, up to where, how many they are, and how many bytes
+        they release."""
 
     def _defect(self, connection: Connection, error: Exception) -> None:
-        """A connection ends, and perhaps its session."""
+        """End a connection that met a defect, and perhaps its session."""
         self.context.defect(connection, error)
 
     def can_keep(self) -> bool:
-        """Whether there is room for all that has arrived, were it retained: then it is enough to retain the last
-        publication of each topic. None when there are enough of them for one commit."""
+        """Whether there is room to retain everything that has arrived: then it is enough to retain the last publication
+        on each topic. False also when the open batch is full."""
         if self.context.is_full:
             return False
         if self._keeps is None:
@@ -59,8 +60,8 @@ class Keeping:
         return self._keeps
 
     def keeping(self) -> tuple[dict[bytes, Latest], int, dict[tuple[str, bytes], Replace], int] | None:
-        """What the compiled lane retains with by itself, where it may: records by topic, the number of what it retains,
-        where it notes what replaces these, and how many there may be. None: as in `can_keep`."""
+        """What the compiled lane needs to retain by itself: records by topic, the number of what it retains, where it
+        notes what replaces records, and how many there may be. None if `can_keep` is false."""
         context = self.context
         if not self.can_keep():
             return None
@@ -68,9 +69,8 @@ class Keeping:
         return *self.publications.retained.begin(), context.batch.replaces, most
 
     def keeps_until(self, connection: Connection, data: bytes, at: int) -> int:
-        """Up to where in what a client has sent there is room for all that PUBRELs release from `at` on, were it
-        retained, beside what its PUBRELs before it have released in this turn, and its PUBLISHes bring: that is
-        retained when all is."""
+        """Up to where in a client's data there is room to retain all that its PUBRELs release from `at` on, together
+        with what its earlier PUBRELs have released in this turn and what its PUBLISHes bring."""
         if self.context.is_full:
             return at
         last, until, count, size = self._released
@@ -90,11 +90,11 @@ class Keeping:
         return until
 
     def have_kept(self, more: int) -> None:
-        """So many bytes more are retained by the compiled lane."""
+        """Count bytes that the compiled lane has retained."""
         self.publications.retained.bytes += more
 
     def keep(self, connection: Connection, kept: dict[Route, tuple[bytes, bytes]]) -> None:
-        """Retain payload and properties of the last publications on some routes."""
+        """Retain payload and properties of the last publication on each of some routes."""
         publications, client_id = self.publications, connection.session.client_id
         for route, (payload, block) in kept.items():
             try:
@@ -111,7 +111,7 @@ class Keeping:
 
 
 def _besides(one: Publication | Plain | StagedRun) -> int:
-    """Bytes of a staged publication that are retained with its payload."""
+    """Bytes of a staged publication that are retained beside its payload."""
     if isinstance(one, tuple):
         return len(one[0]) + (len(one[3]) if len(one) == 4 else 0)
     return len(one.topic) + (0 if isinstance(one, StagedRun) else len(one.properties))

@@ -1,9 +1,9 @@
-"""The routes that are kept for the connections, all together.
+"""The bound on the routes that are kept for connections, all together.
 
 A connection keeps the routes of some thousand topics for each kind of PUBLISH, and a route takes some KiB: one client
-that makes up topics could have a hundred MiB kept, and some such clients all memory. The sum is not counted along,
-which would cost each route something. Each is of a PUBLISH, so that it is looked at when as many have come as there was
-room for.
+that makes up topics could have a hundred MiB kept, and a few such clients could fill the memory. The sum is not kept up
+to date, which would cost something for each route. As each route comes from a PUBLISH, the sum is looked at again when
+as many publications have come as there was room for routes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 MAX_CACHED_ROUTES = 32_768
-"""Routes that are kept of a client for each kind of PUBLISH. They are found quickly as long as they are no more than
+"""Routes that are kept for a client for each kind of PUBLISH. They are found quickly as long as they are no more than
 the compiled lane has numbers for."""
 ROUTE_BYTES = 5 << 10
-"""What a route takes, with its plan and the head of its messages; as measured."""
+"""Measured bytes of a route with its plan and the head of its messages."""
 LEFT = 3 / 4
-"""Of what is allowed, once too many were kept."""
+"""The part of what is allowed that stays when too many were kept."""
 OFTEN = 1 / 4
-"""Of what is allowed: so many more publications may come before the sum is looked at again, however little room there
-is: where many clients have few topics each it is no more than is wanted."""
+"""A part of what is allowed: at least this many publications come before the sum is looked at again, however little
+room there is. Where many clients have few topics each the sum is no more than is wanted."""
 
 
 _FEW, _AT_ONCE = 500, 64
-"""Routes that are freed in one go: so many are hardly felt; and in each step, where there are more."""
+"""The routes that are freed in one go, whose cost is hardly felt; and how many in each step where there are more."""
 _numbers = count()
 
 
 def emptied(context: Context, tables: Tables) -> Tables:
-    """What takes the place of tables with routes that nobody is to find any more. Thousands are freed in later turns:
-    rules and access lists may change for many clients at once."""
+    """Empty tables whose routes nobody is to find any more; returns the tables that take their place. Thousands of
+    routes are freed in later turns: rules and access lists may change for many clients at once."""
     if sum(map(len, tables)) <= _FEW:
         for table in tables:
             table.clear()
@@ -58,21 +58,22 @@ def _freed(tables: Tables) -> Iterator[None]:
 
 
 def leaving(kept: dict[Key, Any]) -> list[Key]:
-    """Which go where no more may be kept: mostly those that came last, so that of things that come in turn and are more
-    than are kept the others are found, and some of the oldest, so that nothing stays for ever that does not come any
-    more. Few, as all wait meanwhile."""
+    """The keys that go when no more may be kept. Mostly those that came last, so that of more things than are kept,
+    which come in turn, the others are still found; and some of the oldest, so that nothing stays for ever that does not
+    come any more. They are few, as everybody waits meanwhile."""
     some = min(len(kept) // _AT_ONCE or 1, _AT_ONCE // 4)
     return list(dict.fromkeys([*islice(kept, some), *islice(reversed(kept), 3 * some)]))
 
 
 def make_way(routes: dict[Any, Any]) -> None:
-    """Room in as many as are kept."""
+    """Make room in a table that holds as many routes as are kept."""
     for one in leaving(routes):
         del routes[one]
 
 
 class KeptRoutes:
-    """The bound of the routes that are kept. A route that was dropped is made again when its topic comes again."""
+    """Keeps the routes of all connections within their bound. A route that was dropped is made again when its topic
+    comes again."""
 
     def __init__(self, context: Context, router: Router) -> None:
         self._context = context
@@ -81,8 +82,8 @@ class KeptRoutes:
         """How many publications will have come when the sum is looked at again."""
 
     def look(self) -> None:
-        """Drop the routes of those that have most, if all together have too many; the shared ones are one of those.
-        Between rounds."""
+        """Drop the routes of the connections that have most, if all together have too many; the shared routes count as
+        one connection. Called between rounds."""
         come = self._context.counters.packets_in[3]
         if come < self._next:
             return

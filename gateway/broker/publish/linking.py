@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
 LinkedTargets = tuple[tuple[Route, bytes, bytes], ...]
-"""As `Chosen`, with the bodies."""
+"""Like `Chosen`, with the bodies of the messages."""
 Chosen = tuple[tuple[Route, bytes], ...]
 """The targets whose rules apply to a publication, with the heads of its messages."""
 
 
 class Linking(Rows):
-    """What one connection has sent, on its way to rows of which several belong together."""
+    """The bytes of one connection while they are made into rows, several of which may belong together."""
 
     __slots__ = ()
 
     def _link(self, first: int, route: Route) -> bool:
-        """Publications of one topic that several rules apply to, or may apply to."""
+        """Take publications on one topic to which several rules apply, or may apply. Returns whether any was taken."""
         begin, ids = self.at, list[bytes]()
         while (one := self._read(self.at, first)) is not None:
             topic, packet_id, block, body, stop = one
@@ -59,14 +59,14 @@ class Linking(Rows):
     def _rows_of(
         self, first: int, route: Route, given: Given, payload: bytes, number: int, *, has_block: bool
     ) -> LinkedTargets | None:
-        """The targets of one publication that has subscribers too, with heads and bodies; None as below."""
+        """The targets of a publication that has subscribers too, with heads and bodies; None as in `_chosen`."""
         if given.rest != b"" or (has_block and route.reads):
             return None
         chosen = self._chosen(first, route, given, Body(payload), number)
         return None if chosen is None else tuple((one, head, one.tails[number] + payload) for one, head in chosen)
 
     def _chosen(self, first: int, route: Route, given: Given, body: Body, number: int) -> Chosen | None:
-        """The targets of one publication; None: the plain lane says what becomes of it."""
+        """The targets of one publication; None if the plain lane has to decide."""
         if given.traced:  # all of them are one span's
             return None
         chosen: list[tuple[Route, bytes]] = []
@@ -82,7 +82,7 @@ class Linking(Rows):
         return tuple(chosen)
 
     def _put(self, first: int, chosen: Chosen, payload: bytes, number: int) -> None:
-        """A row for each target, which belong together."""
+        """Append a row for each target, and note that they belong together."""
         for target, head in chosen:
             heads, bodies = self._columns_of(target.columns)
             heads(head)
@@ -90,14 +90,14 @@ class Linking(Rows):
         self._belong_together(first, chosen)
 
     def _belong_together(self, first: int, chosen: Chosen) -> None:
-        """The last rows of these targets are one publication's."""
+        """Note that the last rows of these targets are one publication's."""
         waits = self.connection if first & 6 else None
         belong_together(self.lane.linked(), [target.columns for target, _ in chosen], waits)
 
 
 def belong_together(linked: list[LinkedRun], all_columns: list[Columns], waits: Connection | None) -> None:
-    """Note that the last rows of some columns are one publication's, for which a connection waits. Nobody does at QoS
-    0, which keeps no order."""
+    """Note that the last rows of some columns are one publication's, for which a connection waits. At QoS 0, which
+    keeps no order, none does."""
     if len(all_columns) < (1 if waits else 2):
         return
     rows = tuple(len(columns.heads) - 1 for columns in all_columns)
@@ -111,7 +111,7 @@ def belong_together(linked: list[LinkedRun], all_columns: list[Columns], waits: 
 
 
 def put_linked(lane: FastLane, connection: Connection, first: int, rows: list[LinkedTargets]) -> int:
-    """Rows of publications that subscribers get too; returns how many of these go to no queue."""
+    """Append the rows of publications that subscribers get too; returns how many of these go to no queue."""
     linked, waits = lane.linked(), connection if first & 6 else None
     for row in rows:
         for target, head, body in row:

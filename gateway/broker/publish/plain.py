@@ -27,7 +27,7 @@ _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 1
 
 
 class PlainLane:
-    """Packets of connections that are online."""
+    """Takes the packets of connections that are online, one at a time."""
 
     def __init__(self, context: Context, publications: Publications, staging: Staging) -> None:
         self.context = context

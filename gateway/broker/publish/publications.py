@@ -1,6 +1,5 @@
-"""What both lanes and QoS 2 do with a publication: find its route, decide whether it is taken, make it available to
-queues and subscribers, and answer its publisher. Pure.
-"""
+"""What both lanes and QoS 2 do with a publication: find its route, decide whether it is accepted, hand it to queues and
+subscribers, and answer its publisher. Pure."""
 
 from __future__ import annotations
 
@@ -27,26 +26,27 @@ if TYPE_CHECKING:
     from gateway.broker.refused.parking import Parking
 
 MAX_CACHED_TOPIC = 256
-"""The longest topic that routes are kept for: a client cannot fill memory with topics."""
+"""The longest topic for which a route is kept, so that a client cannot fill memory with topics."""
 _TEXT_ROOM = 256
-"""Clients that take no longer packets are told by the code alone [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.7.2-2]."""
+"""Clients that take only shorter packets are told by the reason code alone [MQTT-3.4.2-2] [MQTT-3.5.2-2]
+[MQTT-3.7.2-2]."""
 
 
 class Refusal(NamedTuple):
-    """Why a publication is not taken."""
+    """Why a publication is not accepted."""
 
     reason: int
     counted: DropReason
     text: str = ""
     withheld: bool = False
-    """Clients that know no reason codes get no acknowledgement for it: they send it again when they come back."""
+    """Whether clients that know no reason codes get no acknowledgement: they send it again when they come back."""
 
 
 _TOO_MANY = Refusal(reasons.QUOTA_EXCEEDED, "other", "too many publications for very many clients", withheld=True)
 
 
 class Publications:
-    """Publications of devices, and wills."""
+    """Handles publications of devices, and wills."""
 
     def __init__(
         self, context: Context, router: Router, queue_rows: QueueRows, retained: Retained, fan_out: FanOut,
@@ -59,7 +59,7 @@ class Publications:
         self.fan_out = fan_out
         self.parking = parking
         self.wide: Wide
-        """Copies what very many get; set by the engine."""
+        """Copies publications for very many subscribers; set by the engine."""
 
     # -- routes --
 
@@ -93,12 +93,13 @@ class Publications:
         return route
 
     def _may_be_wide(self, connection: Connection, first: int) -> bool:
-        """Whether its publications may be copied in slices: not where one is looked at by itself."""
+        """Whether a connection's publications may be copied in slices; not while they are looked at one by one after a
+        defect."""
         return self.may_promise(first) and not self.context.set_aside.is_suspect(connection)
 
     def may_promise(self, first: int = 4) -> bool:
-        """Whether what a publication of this kind leads to may be more than one unit of work: not where a full session
-        has it refused for all, nor, if it must come once, where other gateways share the state."""
+        """Whether the effects of a publication of this kind may take more than one unit of work: not where a full
+        session has it refused for all, nor at QoS 2 where other gateways share the state."""
         return not self.context.limits.any_refuses and (self.wide.promises or not first & 4)
 
     # -- the publication of a packet --
@@ -106,8 +107,8 @@ class Publications:
     def publication(
         self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
     ) -> Publication:
-        """What subscribers get: properties unchanged and in their order, without those that are for the server alone.
-        [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-20]"""
+        """The publication as subscribers get it: properties unchanged and in their order, without those that are for
+        the server alone. [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-20]"""
         expires = 0.0
         if properties:
             expiry = properties.get(prop.MESSAGE_EXPIRY_INTERVAL)
@@ -124,7 +125,7 @@ class Publications:
     def refusal(
         self, connection: Connection, route: Route, publication: Publication, properties: Properties
     ) -> Refusal | None:
-        """Why a publication is not taken, counted as such; None: it is taken."""
+        """Why a publication is not accepted, counted as such; None if it is accepted."""
         found = (
             (Refusal(route.error, "denied") if route.error else None)
             or (self._of_disk(route, publication) if self.context.storage_full is not None else None)
@@ -141,7 +142,7 @@ class Publications:
         return found
 
     def _of_disk(self, route: Route, publication: Publication) -> Refusal | None:
-        """On a full disk nothing is taken that would be stored there."""
+        """Refuse, on a full disk, what would be stored there."""
         if not (publication.qos or publication.retain):
             rows = route.rows if route.plan is not None else None
             if not any(address.persistent for address, *_ in rows or ()):
@@ -149,7 +150,7 @@ class Publications:
         return Refusal(reasons.QUOTA_EXCEEDED, "spool_full", "the gateway's disk is full", withheld=True)
 
     def _of_queue(self, route: Route, payload: bytes) -> Refusal | None:
-        """A rule with `too_long: reject` refuses what its queue does not take."""
+        """Refuse what is longer than its queue takes, for a rule with `too_long: reject`."""
         longest = self.router.too_long(route, payload)
         if longest < 0:
             return None
@@ -158,8 +159,9 @@ class Publications:
     # -- sessions without room --
 
     def _of_sessions(self, route: Route, publication: Publication) -> Refusal | None:
-        """A full session has the publication refused for all, if its listener says so (`when_full: refuse`). Else the
-        session goes without; but when no other session or queue gets it either, it is refused."""
+        """Refuse a publication when sessions are full. One full session has it refused for all if its listener says so
+        (`when_full: refuse`); else that session goes without, and the publication is refused only if no other session
+        or queue gets it either."""
         if not publication.qos or not (route.receivers or route.shared):
             return None
         if self.context.limits.any_refuses and self._is_refused_by_one(route, publication):
@@ -190,8 +192,8 @@ class Publications:
         self, connection: Connection, packet_type: int, packet_id: int, route: Route, refused: Refusal | None,
         missed: int = 0,
     ) -> None:  # fmt: skip
-        """PUBACK or PUBREC when the batch is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
-        [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
+        """Have PUBACK or PUBREC sent when the batch is committed; 3.x knows no reason and gets the plain form.
+        [MQTT-3.3.4-1] [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
         told = connection.version == V5
         if refused is not None and refused.withheld and not told:
             return
@@ -209,7 +211,8 @@ class Publications:
         self.context.batch.reply(connection, data)
 
     def _skip(self, route: Route) -> None:
-        """No subscriber has room, and a publisher that cannot be told so takes it for delivered."""
+        """Count the copies that are lost because no subscriber has room, and the publisher, which cannot be told, takes
+        the publication for delivered."""
         without = [one.session for one in route.receivers]
         without += [next(iter(group.members())).session for group in route.shared if group.members()]
         for session in without:
@@ -222,8 +225,9 @@ class Publications:
         connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
         *, copied: bool = False,
     ) -> int:  # fmt: skip
-        """Make a publication available: retained, on its queues, to local subscribers, unless it is retained and these
-        have it (`copied`). Returns how many of them had no room for it; at QoS 2 they were asked before PUBREC."""
+        """Make a publication available: retain it, put it on its queues, and give it to local subscribers, except for
+        retaining and subscribers if that is done already (`copied`). Returns how many subscribers had no room for it;
+        at QoS 2 they were asked before PUBREC."""
         context = self.context
         if publication.retain and not (publication.handed_over or copied):  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             self.retained.keep(publication)
@@ -245,7 +249,7 @@ class Publications:
         return self.fan_out.deliver(route, publication)
 
     def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
-        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
+        """Publish a will [MQTT-3.1.2-8]: access lists, rules and retention apply to it as to any publication.
         [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
         context = self.context
         first = will.qos << 1 | (1 if will.retain else 0)
@@ -269,7 +273,7 @@ class Publications:
 
 
 def reason_string(connection: Connection, text: str) -> Properties:
-    """The text as Reason String, for clients that ask for it [MQTT-3.1.2-29]."""
+    """The properties that carry a text as Reason String; empty for clients that did not ask for it [MQTT-3.1.2-29]."""
     wanted = text and connection.version == V5 and connection.problem_information
     return {prop.REASON_STRING: text} if wanted and connection.session.outflow.max_packet >= _TEXT_ROOM else {}
 

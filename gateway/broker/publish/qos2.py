@@ -1,9 +1,9 @@
 """QoS 2: PUBLISH stages a publication where no consumer sees it, PUBREL makes it available (design decision 3). Pure.
 
-`Staging` stages a publication as a record, and releases it by a put. `StagedRuns` stages several publications of one
-topic as the messages that their rule makes of them; their PUBRELs move these without writing them again. That is for
+`Staging` stages a publication as a record, and releases it by a put. `StagedRuns` stages several publications on one
+topic as the messages that their rule makes of them; their PUBRELs move these without writing them again. This is for
 queue managers that can move messages, for messages from which a restart can tell what they were (`read_staged`), and
-as long as all goes well: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
+only while nothing fails: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REPORT, _EXPIRY = slice(8, 12), slice(16, 20)
 _NEVER = b"\xff\xff\xff\xff"
 """Where an MQMD says whether reports are wanted and when the message expires."""
 _MESSAGE = b"RFH "
-"""What the data of a staged message begin with; those of a record begin with its version."""
+"""The beginning of a staged message's data; a record's data begin with its version."""
 _NAME = Struct("<4I")
 _SAMPLE = 54_321, b"\x00RFH \xff"
 
@@ -64,8 +64,8 @@ class Staging:
     def stage(
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
     ) -> None:
-        """Store a publication where no consumer sees it, then PUBREC [MQTT-4.3.3-8]. The same packet identifier again
-        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9]."""
+        """Store a publication where no consumer sees it, then answer PUBREC [MQTT-4.3.3-8]. The same packet identifier
+        again changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9]."""
         context, session = self.context, connection.session
         publications = self.publications
         if packet_id not in session.inbound:
@@ -81,10 +81,10 @@ class Staging:
             context.batch.reply(connection, pubrec(packet_id))
 
     def make_way(self, connection: Connection, packet_id: int, publication: Publication) -> None:
-        """Release what an earlier connection has staged under this identifier if it is another message. A client that
-        has lost what it knew, while its session was kept, begins its identifiers anew and releases nothing of before:
-        what it sends now would be acknowledged and lost. What has had its PUBREC is the gateway's to deliver (MQTT 5,
-        4.3.3)."""
+        """Release what an earlier connection has staged under this identifier, if it is another message. A client that
+        has lost its state while its session was kept starts its identifiers anew and never releases the earlier
+        messages: what it sends now would be acknowledged and lost. A message that has had its PUBREC is the gateway's
+        to deliver (MQTT 5, 4.3.3)."""
         session, batch = connection.session, self.context.batch
         staged = session.inbound.get(packet_id)
         if staged is None:
@@ -108,16 +108,16 @@ class Staging:
         self._release(connection, staged, packet_id, token)
 
     def head(self, route: Route, client_id: str) -> bytes:
-        """The head of the records of a route, for publications without properties."""
+        """The head of the records of a route, for publications without properties; made once."""
         if not route.staged_head:
             publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
             route.staged_head = self.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
         return route.staged_head
 
     def check_unreleased(self, connection: Connection) -> None:
-        """3.x knows no Receive Maximum, and that of 5.0 begins anew with each connection: a client that releases
-        nothing may use its 65,535 identifiers, but no more memory than may be stored for a session. Counted again when
-        there are a quarter more identifiers."""
+        """End a connection that releases too little: 3.x knows no Receive Maximum, and that of 5.0 begins anew with
+        each connection. A client may use its 65,535 identifiers, but no more memory than may be stored for a session.
+        Counted again when there are a quarter more identifiers."""
         inbound = connection.session.inbound.values()
         size = sum(map(size_of, inbound))
         connection.unreleased = len(inbound) + len(inbound) // 4
@@ -128,7 +128,7 @@ class Staging:
     # -- PUBREL --
 
     def pubrel(self, connection: Connection, packet: Any) -> None:
-        """Take the staged record and put its message in one unit of work, then PUBCOMP (design decision 3).
+        """Take the staged record and put its message in one unit of work, then answer PUBCOMP (design decision 3).
         [MQTT3-4.3.3-2] [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
         packet_id = packet[1]
         context, session = self.context, connection.session
@@ -166,7 +166,8 @@ class Staging:
             batch.release(connection, 1)
 
     def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> int:
-        """Make a staged publication available where its topic leads now; how many subscribers had no room for it."""
+        """Make a staged publication available where its topic leads now; returns how many subscribers had no room for
+        it."""
         context, session = self.context, connection.session
         batch = context.batch
         released = (session, packet_id, token)
@@ -195,13 +196,13 @@ class Staging:
     def _make_available(
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
     ) -> int:
-        """Without a fast path; returns how many subscribers had no room for it."""
+        """Make a publication available without a fast path; returns how many subscribers had no room for it."""
         publication = unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
         return self.publications.release(connection.publisher, route, publication, released[1], connection, released)
 
 
 def unpacked(staged: Plain, client_id: str) -> Publication:
-    """The publication of a tuple that is kept for it."""
+    """The publication for which a tuple is kept."""
     topic, body, first = staged[:3]
     block = staged[3] if len(staged) == 4 else b""
     return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), block, client_id=client_id)
@@ -282,7 +283,7 @@ class StagedRuns:
             self.write_out(batch, session)
 
     def write_traced_out(self, batch: Batch) -> None:
-        """Replace the moves of the sessions that somebody looks at: what is put is shown."""
+        """Replace the moves of sessions that somebody traces, so that what is put is shown."""
         for session, moves in list(batch.moves.items()):
             if any(move.connection.traced for move in moves):
                 self.write_out(batch, session)
@@ -306,7 +307,7 @@ def put_record(
     router: Router, batch: Batch, session: Session, packet_id: int, publication: Publication, flags: int = 0,
     name: bytes = b"",
 ) -> None:  # fmt: skip
-    """Stage a publication as a record with a batch. `name`: what markers call it, if it was staged before."""
+    """Stage a publication as a record in a batch. `name`: its name in markers, if it was staged before."""
     puts, ids = batch.staging(session)
     ids.append(packet_id)
     numbers = _NAME.unpack(name) if name else ()  # where others have subscription identifiers
@@ -321,7 +322,7 @@ def read_staged(stored: Stored) -> tuple[Publication, int]:
 
 
 def read_named(stored: Stored) -> tuple[Publication, int, bytes]:
-    """The same, and what markers call it, if it was staged before."""
+    """The publication and packet identifier of a staged message, and its name in markers if it was staged before."""
     data = stored.data
     if not data.startswith(_MESSAGE):
         publication, packet_id, numbers, _ = decode_publication(data)
@@ -334,7 +335,7 @@ def read_named(stored: Stored) -> tuple[Publication, int, bytes]:
 
 
 def _can_be_staged_as_message(route: Route, client_id: str) -> bool:
-    """Whether it is enough to stage the messages of a route: a restart finds client, topic, packet identifier and
+    """Whether a route's messages can be staged as they are: a restart finds client, topic, packet identifier and
     payload in them, no report is due when they are put, and they do not expire while they are staged."""
     queue, _, _, persistent, syncpoint, retain = route.address
     if not (persistent and syncpoint) or retain or queue.startswith(_TOPIC):

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _MAX_PLANS = 4096
 _ROUNDED = 0.001
-"""Seconds by which a time that has been added to a date may be off."""
+"""The most seconds by which a time that has been added to a date may be off."""
 _CACHED_LENGTH = 1024
-"""The longest topic and properties a plan is kept for: clients choose them, and may send many."""
+"""The longest topic and properties, together, for which a plan is kept: clients choose them, and may send many."""
 _CLEAR_TOPIC_STRING = 184
 _TOPIC_STRING, _CLEAR_TYPE, _CLEAR_SCOPE = 2094, 1305, 1306
 _RETAINED, _LOCAL = 1, 1
@@ -64,7 +64,7 @@ class Inbound(NamedTuple):
 
 
 class QueueRows:
-    """Adds a row for each destination of a publication."""
+    """Adds a row for each destination of a publication to the open batch."""
 
     def __init__(self, context: Context, router: Router, parking: Parking, exception_reports: ExceptionReports) -> None:
         self.context = context
@@ -73,10 +73,10 @@ class QueueRows:
         self.exception_reports = exception_reports
         self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
         self._requests = 0
-        """How many devices have sent since the process began."""
+        """How many requests devices have sent since the process began."""
 
     def put(self, batch: Batch, message: Inbound, now: float) -> None:
-        """Rows for every destination of a publication, in the open unit of work."""
+        """Append rows for every destination of a publication to the batch."""
         publication, route = message.publication, message.route
         plan, users, expiry = self._plan(message, now)
         if plan is None:
@@ -103,8 +103,8 @@ class QueueRows:
     def _build(
         self, message: Inbound, chosen: list[Prepared], body: Body, now: float, users: Users, expiry: int | None
     ) -> list[Built | Refused] | None:
-        """The message of each rule, or why there is none. None: the user properties, which would be in the dead letter
-        too, need a plan of their own."""
+        """The message of each rule, or why there is none. None if the user properties need a plan of their own, because
+        the dead letter would carry them too."""
         if not users and expiry is None:
             return [self._built(message, prepared, body, now) for prepared in chosen]
         found: list[Built | Refused] = []
@@ -128,7 +128,7 @@ class QueueRows:
     def _put_all(
         self, batch: Batch, message: Inbound, messages: list[tuple[Prepared, Built | Refused]], now: float
     ) -> None:
-        """A row for each message that could be built, a dead letter for each that could not."""
+        """Append a row for each message that could be built, and a dead letter for each that could not."""
         publication, rows = message.publication, list[Row]()
         # a will goes with the state that says it is still to be published
         joined = len(messages) > 1 or message.connection is None
@@ -153,16 +153,16 @@ class QueueRows:
         self._line_up(batch, message, rows)
 
     def ask(self, batch: Batch, request: Request, now: float) -> bytes:
-        """The token of a request that is to be answered; what its answer needs is stored with it."""
+        """Store what the answer to a request needs; returns the token of the request."""
         self._requests += 1
         token = request.numbered(int(now * 1000) << 32 | self._requests & 0xFFFFFFFF)  # no other has it after a restart
         batch.replace(REQUESTS, token, request.encode())
         return token
 
     def asked(self, route: Route, head: bytes, correlation: bytes, expiry: int) -> bytes | None:
-        """That head of a publication with a response topic or correlation data, which is about to be put: with these
-        data, and where an answer is awaited with a token, for which is stored what the answer needs. None: there is
-        enough of that for one commit."""
+        """Complete the head of a publication with a response topic or correlation data that is about to be put: with
+        these data and, where an answer is awaited, with a token, under which is stored what the answer needs. None if
+        the commit has no room for more of that."""
         form, context, token = route.ask_for_form(), self.context, None
         if form is None or form.asking is None:
             return head
@@ -183,7 +183,7 @@ class QueueRows:
     def _put_rows(
         self, batch: Batch, message: Inbound, destinations: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...]
     ) -> None:
-        """A row for each destination, where nothing has to be evaluated for the message."""
+        """Append a row for each destination where nothing has to be evaluated for the message."""
         payload, packet_id = message.publication.payload, message.packet_id
         rows: list[Row] = []
         for address, policy, head, tails in destinations:
@@ -193,14 +193,15 @@ class QueueRows:
         self._line_up(batch, message, rows)
 
     def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
-        """Keep the rows of one publication together, and behind parked ones of its connection."""
+        """Keep the rows of one publication together, and behind parked rows of its connection."""
         connection = message.connection if message.publication.qos else None  # QoS 0 keeps no order
         may_have_several = connection is not None and bool(message.route.linked)
         if rows and (len(rows) > 1 or may_have_several or connection in self.parking.linked):
             self.parking.note(batch, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> tuple[inbound.Plan | None, Users, int | None]:
-        """The plan for this publication, with the user properties and the seconds to live that it leaves to forms."""
+        """The plan for this publication, with the user properties and the seconds to live that the plan leaves to
+        forms."""
         publication, route = message.publication, message.route
         if not (publication.properties or publication.expires):
             return route.plan, (), None
@@ -240,7 +241,8 @@ class QueueRows:
     def made(
         self, route: Route, users: Users, expiry: int | None, body: Body, packet_id: int
     ) -> tuple[Route, bytes] | None:  # fmt: skip
-        """As `Route.make`, for a message that is about to be put: a trace context goes on with the span of this hop."""
+        """Like `Route.make`, for a message that is about to be put: a trace context goes on with the span of this
+        hop."""
         now, plan = inbound.timestamp(self.context.now).encode(), route.plan
         if not is_traced(users):
             return route.make(now, users, expiry, body, packet_id)
@@ -254,7 +256,7 @@ class QueueRows:
         return made
 
     def _note_span(self, message: Inbound, chosen: Prepared) -> None:
-        """Note the span of this hop, by the first rule that applies."""
+        """Note the span of this hop by the first rule that applies."""
         before, length = prop.decode_publish(message.publication.properties), len(message.publication.payload)
         self._note_hop(before, chosen.properties, chosen.origin, chosen.rule.name, length)
 
@@ -269,8 +271,8 @@ class QueueRows:
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float
     ) -> list[Row]:
-        """A rule cannot be followed: dead-letter the message with the reason, or drop it if the rule says so. Sent
-        again it would be the same: `hold` and `disconnect` dead-letter it too."""
+        """Dead-letter a message whose rule cannot be followed, with the reason; or drop it if the rule says so. If the
+        device sent it again it would fail again, so `hold` and `disconnect` dead-letter it too. Returns the rows."""
         context = self.context
         name, publication = prepared.rule.name, message.publication
         client_id, topic = message.publisher.client_id, message.route.topic
@@ -313,7 +315,7 @@ class QueueRows:
 
 
 def _left(publication: Publication, now: float) -> int:
-    """The seconds that a publication has to live; 0: it does not expire."""
+    """The seconds that a publication still has to live; 0: it does not expire."""
     return max(1, ceil(publication.expires - now - _ROUNDED)) if publication.expires else 0
 
 
@@ -322,7 +324,7 @@ def _properties(properties: Properties, left: int) -> Properties:
 
 
 def _mark(row: Row, message: Inbound, cause: Cause | None = None) -> None:
-    """Remember of a row of a publication who waits for it, the staged message it releases, and whose will it is."""
+    """Note for a row of a publication who waits for it, the staged message it releases, and whose will it is."""
     destination, number = row
     if message.connection is not None:
         destination.contribute(message.connection, message.publication.qos)
@@ -332,13 +334,13 @@ def _mark(row: Row, message: Inbound, cause: Cause | None = None) -> None:
 
 def clear_retained(batch: Batch, topic: str) -> None:
     """Take the retained publication off an MQ topic, as an empty one does on the MQTT topic. MQ has no put for that:
-    it is the command CLEAR TOPICSTR, sent in PCF to the command server in the same unit of work. The gateway's user
-    needs +put on the command queue and +clr on the topic. A command that the queue refuses is dead-lettered."""
+    the command CLEAR TOPICSTR is sent in PCF to the command server in the same unit of work. The gateway's user needs
+    +put on the command queue and +clr on the topic. A command that the queue refuses is dead-lettered."""
     head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN ")
     batch.put(_COMMANDS, REPORT_POLICY, head, command(topic))
 
 
 def command(topic: str) -> bytes:
-    """CLEAR TOPICSTR(topic) CLRTYPE(RETAINED) SCOPE(LOCAL)."""
+    """The PCF of CLEAR TOPICSTR(topic) CLRTYPE(RETAINED) SCOPE(LOCAL)."""
     wanted = [pcf.string(_TOPIC_STRING, topic), pcf.integer(_CLEAR_TYPE, _RETAINED), pcf.integer(_CLEAR_SCOPE, _LOCAL)]
     return pcf.build(pcf.Message(1, _CLEAR_TOPIC_STRING, wanted))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NEW = tuple.__new__
 MOST_RECORDS = 32_768
-"""Topics whose last record is remembered."""
+"""The most topics whose last record is remembered."""
 
 
 class _Kept(Publication):
@@ -29,8 +29,8 @@ class _Kept(Publication):
 
 
 class Latest:
-    """The last record of a topic on which something was retained that has nothing but a payload. What the same client
-    retains there next differs from it in nothing else: no publication is made of it before somebody wants it. The
+    """The last record on a topic where something was retained that has nothing but a payload. What the same client
+    retains there next differs from it in the payload alone: no publication is made of it before somebody wants it. The
     compiled lane reads and writes these slots."""
 
     __slots__ = ("client_id", "front", "name", "node", "number", "qos", "record", "size", "topic")
@@ -39,30 +39,31 @@ class Latest:
         self.node = node
         self.topic = kept.topic
         self.name = RETAINED, key_of(kept.topic)
-        """Queue and key."""
+        """Queue and key of the record."""
         self.record: bytes | None = None
-        """None: there is a publication instead."""
+        """The record; None: there is a publication instead."""
         self.size = len(kept.payload)
         self.number = kept.number
-        """Of the publication in the order in which they came."""
+        """The number of the publication in the order in which they came."""
         self.belongs_to(kept.client_id, kept.qos)
 
     def belongs_to(self, client_id: str, qos: int) -> None:
-        """Whose the next record is."""
+        """Set whose the next record is, and at which QoS."""
         self.client_id, self.qos = client_id, qos
         like = Publication(self.topic, b"", qos, retain=True, client_id=client_id)
         self.front = encode_prefix(like, qos, True, ()) + STORED_IDS[0]  # noqa: FBT003 -- RETAIN
         """The record before the payload."""
 
     def replace(self, payload: bytes, number: int) -> Replace:
-        """Another payload takes the place of what is retained."""
+        """Put another payload in the place of what is retained; returns the change to be committed."""
         self.record = record = self.front + payload
         self.size, self.number = len(payload), number
         self.node.forget_publication()
         return _NEW(Replace, (*self.name, record))
 
     def publication(self) -> _Kept | None:
-        """What is retained, if it is only a record; the record is not needed any more."""
+        """Make the publication of what is retained only as a record, which is not needed any more then. None if there
+        is no record."""
         if self.record is None:
             return None
         payload, self.record = self.record[len(self.front) :], None
@@ -72,7 +73,7 @@ class Latest:
 
 
 class Node:
-    """A topic, or a level of some."""
+    """A topic, or a level of topics, in the tree of retained messages."""
 
     __slots__ = ("below", "kept", "latest")
 
@@ -93,27 +94,27 @@ class Node:
         self.kept, self.latest = publication, None
 
     def forget_publication(self) -> None:
-        """It is older than the record."""
+        """Forget the publication, which is older than the record."""
         self.kept = None
 
     def settle(self) -> None:
-        """Have the publication alone."""
+        """Keep the publication alone, without a record."""
         self.publication = self.publication
 
 
 def nobody_is_told(_topic: str) -> None:
-    """There are no other gateways."""
+    """Stands for `on_change` where there are no other gateways."""
 
 
 class Retained:
-    """A tree of topics by level, so that a filter visits only what it can match."""
+    """The retained messages: a tree of topics by level, so that a filter visits only what it can match."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._root = Node()
         self._expiring = Due(self._expires_at)
         self._latest: dict[bytes, Latest] = {}
-        """By topic; each is that of its node."""
+        """The last records by topic; each is the one of its node."""
         self.count = 0
         self.bytes = 0
         self.number = 0
@@ -121,14 +122,14 @@ class Retained:
         self.on_change: Callable[[str], None] = nobody_is_told
         """Told of what is retained or cleared with the open batch."""
         self.has_others: Callable[[], bool] = lambda: False
-        """Whether other gateways retain too: then a topic is cleared also where nothing of it is known here yet."""
+        """Whether other gateways retain too; then a topic is cleared even if nothing is known of it here yet."""
         self.is_others: Callable[[str], bool] = lambda _topic: False
         """Asked when a message has expired: whether another gateway may have replaced what lies on the queue, which is
         then looked at first."""
 
     def keep(self, publication: Publication) -> None:
-        """Store or, with an empty payload, clear. Durable with the open batch. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
-        [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
+        """Store a publication or, with an empty payload, clear its topic. Durable with the open batch. [MQTT-3.3.1-5]
+        [MQTT3-3.3.1-7] [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
         batch, topic = self.context.batch, publication.topic.decode()
         node = self._node(topic)
         before = node.publication if node is not None else None
@@ -163,8 +164,8 @@ class Retained:
         self.on_change(topic)
 
     def again(self, topic: bytes, payload: bytes, qos: int, client_id: str) -> bool:
-        """Store what a client retains again and again on a topic, with nothing but its payload; False: `keep` has to
-        do it."""
+        """Store what a client retains again and again on a topic with nothing but its payload. Returns False if `keep`
+        has to do it."""
         batch, latest = self.context.batch, self._latest.get(topic)
         if latest is None or not payload or batch.undo is not None:
             return False
@@ -182,27 +183,28 @@ class Retained:
         return True
 
     def begin(self) -> tuple[dict[bytes, Latest], int]:
-        """What is known of topics for those who do by themselves what `again` does, where there is room for all of it,
-        and the number of all that they retain; they say how many bytes that is more. Nothing is known where somebody is
-        told of each."""
+        """The last records by topic, for callers that do by themselves what `again` does where there is room for all of
+        it, and the number for everything they retain; they report how many more bytes it is. The records are empty
+        where somebody is told of each change."""
         self.number += 1
         alone = self.on_change is nobody_is_told and self.context.batch.undo is None
         return self._latest if alone else {}, self.number
 
     def _put_back(self, topic: str, before: Publication | None) -> None:
-        """What a topic had before a publication that is taken back."""
+        """Restore what a topic had before a publication that is taken back."""
         if before is None:
             self.forget(topic)
         else:
             self.restore(before)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Whether so many more of so many bytes together are within the limits, whatever they replace."""
+        """Whether this many more messages, of this many bytes together, are within the limits, whatever they
+        replace."""
         limits = self.context.limits
         return self.count + count <= limits.max_retained and self.bytes + size <= limits.max_retained_bytes
 
     def _room(self, more: int, *, is_new: bool) -> bool:
-        """Whether one more, or a longer one in the place of another, is within the limits."""
+        """Whether one more message, or a longer one in the place of another, is within the limits."""
         limits = self.context.limits
         return (not is_new or self.count < limits.max_retained) and (
             more <= 0 or self.bytes + more <= limits.max_retained_bytes
@@ -226,12 +228,13 @@ class Retained:
         return node
 
     def _expires_at(self, time: float, topic: str) -> bool:
-        """Most of what is noted is of messages that have been replaced."""
+        """Whether the message retained on a topic expires at this time: most of what is noted concerns messages that
+        have been replaced."""
         kept = self.find(topic)
         return kept is not None and kept.expires == time
 
     def node(self, topic: str | None) -> Node | None:
-        """A topic's place in the tree; of None, the root."""
+        """A topic's place in the tree; for None, the root."""
         return self._root if topic is None else self._node(topic)
 
     def _node(self, topic: str) -> Node | None:
@@ -244,12 +247,12 @@ class Retained:
         return node
 
     def find(self, topic: str) -> Publication | None:
-        """What is retained on a topic."""
+        """The publication retained on a topic, or None."""
         node = self._node(topic)
         return node.publication if node is not None else None
 
     def forget(self, topic: str) -> bool:
-        """Remove a retained message, and the branches that are empty then; False: there is none."""
+        """Remove a retained message, and the branches that are empty then. Returns False if there is none."""
         path = [self._root]
         levels = topic.split("/")
         for level in levels:
@@ -271,8 +274,8 @@ class Retained:
         return True
 
     def matching(self, filter_: str, now: float, until: int = 1 << 62) -> Iterator[Publication | None]:
-        """What a subscription gets that was made when `number` was `until`, without what has expired. A place of the
-        tree is looked at in each step; None: nothing is there."""
+        """What a subscription gets that was made when `number` was `until`, without what has expired. One place of the
+        tree is looked at in each step; yields None where nothing is."""
         for publication in self._walk(filter_.split("/"), hide=True):
             if publication is None or publication.expired(now) or getattr(publication, "number", 0) > until:
                 yield None
@@ -280,7 +283,8 @@ class Retained:
                 yield publication
 
     def _walk(self, levels: list[str], *, hide: bool) -> Iterator[Publication | None]:
-        """`hide`: wildcards of the first level do not find topics that begin with `$` [MQTT-4.7.2-1]."""
+        """Walk the places that a filter matches. `hide`: wildcards in the first level do not match topics that begin
+        with `$` [MQTT-4.7.2-1]."""
         last = len(levels)
         waiting: list[tuple[Iterator[Node], int]] = [(iter((self._root,)), 0)]
         while waiting:
@@ -308,7 +312,7 @@ class Retained:
         return (one for one in self._walk(["#"], hide=False) if one is not None)
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Forget what has expired, durably [MQTT-3.3.2-5], one at each step."""
+        """Forget messages that have expired, durably [MQTT-3.3.2-5], one at each step."""
         for topic in self._expiring.over(now):
             kept = self.find(topic)
             if kept is not None and kept.expired(now):

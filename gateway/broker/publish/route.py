@@ -1,4 +1,4 @@
-"""Routes: where publications of one client to one topic go, computed once and kept for those that follow. Pure."""
+"""Routes: where publications of one client on one topic go, computed once and kept for those that follow. Pure."""
 
 from __future__ import annotations
 
@@ -30,36 +30,38 @@ if TYPE_CHECKING:
 
 
 _MAX_ORDERED, _LONGEST_NAMES = 8, 512
-"""Routes that are kept for one besides it, and the longest names of user properties they are kept by: a client may have
-thousands of routes, and chooses the names."""
+"""The most variants that are kept for one route, and the longest names of user properties they are kept by: a client
+may have thousands of routes, and chooses the names."""
 _MOST_KNOWN = 500
 MOST_COPIES = 4096
-"""Copies made of one run of publications: what is left of it is another run, and may be put off."""
+"""The most copies made of one run of publications: the rest is another run, and may be put off."""
 
 
 class FastPath(IntEnum):
     """The kind of a route whose publications need no decision for each message."""
 
     NONE = 0
-    """Each publication is looked at: its route has several destinations, rules that look into the message, or none."""
+    """Each publication is looked at: the route has several destinations, or none, or rules that look into the
+    message."""
     DIRECT = 1
     """Straight to one queue."""
     STAGED = 2
-    """QoS 2, straight to one queue or several, with a head or a form for each: staged at PUBLISH."""
+    """QoS 2, straight to one or several queues, with a head or a form for each; staged at PUBLISH."""
     FAN_OUT = 3
-    """To local subscribers, and to one queue or several, with a head or a form for each, or to none."""
+    """To local subscribers, and to any number of queues, with a head or a form for each."""
     FORMED = 4
     """Straight to one queue; the head is made for each message, by the route's form."""
     LINKED = 5
     """Straight to several queues, as rules with `continue` have it; with a head or a form for each."""
     PROMISED = 6
-    """QoS 2, to local subscribers, and at most one queue: staged at PUBLISH if they have room."""
+    """QoS 2, to local subscribers and at most one queue; staged at PUBLISH if the subscribers have room."""
     UNROUTED = 7
-    """To nobody: counted, and acknowledged."""
+    """To nobody: counted and acknowledged."""
 
 
 class Receiver(NamedTuple):
-    """A local session that gets a copy: one, at the highest QoS of its matching subscriptions [MQTT-3.3.5-1]."""
+    """A local session that gets a copy: a single one, at the highest QoS of its matching subscriptions
+    [MQTT-3.3.5-1]."""
 
     session: Session
     qos: int
@@ -68,8 +70,9 @@ class Receiver(NamedTuple):
 
 
 class Shared:
-    """A shared subscription on its way to one topic: one of its members gets each message. A member is asked about when
-    it is looked at, and remembered: there may be many, and few messages."""
+    """A shared subscription on its way to one topic: one of its members gets each message. Whether a member may have
+    the topic is asked when the member is first considered, and remembered: there may be many members, and few
+    messages."""
 
     __slots__ = ("_known", "_receiver", "is_nobodys", "name", "sharers")
 
@@ -78,7 +81,7 @@ class Shared:
         self.sharers = sharers
         self._receiver = receiver
         self.is_nobodys = False
-        """None of its members may have the topic: it is known, and members with other rights void the route."""
+        """Whether none of its members may have the topic: it is known, and members with other rights void the route."""
         self._known: dict[Session, Receiver | None] = {}
 
     def member(self, session: Session) -> Receiver | None:
@@ -91,15 +94,15 @@ class Shared:
         return known[session]
 
     def takes(self, *, anyhow: bool) -> bool:
-        """Whether a member here takes a message soon; `anyhow`: when its client comes to it, as long as that is
-        connected."""
+        """Whether a member here takes a message soon; with `anyhow`, whether one takes it whenever its client comes to
+        it, as long as that is connected."""
         return any(
             (one.connection is not None if anyhow else one.takes_soon) and self.member(one) is not None
             for one in self.sharers
         )
 
     def members(self) -> Iterator[Receiver]:
-        """All that may have the topic."""
+        """The members that may have the topic."""
         for session in self.sharers:
             member = self.member(session)
             if member is not None:
@@ -118,7 +121,7 @@ NOWHERE = Columns(Address("", persistent=False), Policy("_none", 0, 0.1, 10.0, "
 
 _NO_TAILS: dict[int, bytes] = {}
 _NEVER_CHANGED = [0]
-"""What new routes have in common: a client may have thousands of topics, and few routes ever have their own."""
+"""Shared by all new routes: a client may have thousands of topics, and few routes ever have their own."""
 
 
 class FastSlots:
@@ -137,7 +140,7 @@ class FastSlots:
     otherwise: Route | None
     elsewhere: tuple[str, ...]
     most: int
-    """How many publications for subscribers are copied at once; set with these."""
+    """How many publications for subscribers are copied at once; set together with `receivers` and `shared`."""
     queue: str
     reads: tuple[bytes, ...]
     changes: list[int]
@@ -146,7 +149,7 @@ class FastSlots:
 
 
 class Route(FastSlots):
-    """Where publications of one client to one topic go, with these QoS and RETAIN bits."""
+    """Where publications of one client on one topic go, with these QoS and RETAIN bits."""
 
     __slots__ = (
         "error",
@@ -183,49 +186,50 @@ class Route(FastSlots):
         self.error_text = ""
         self.whole_plan: Plan | None = None
         self.router: Router | None = None
-        """Set on a route that was taken from a shared route: makes plan and rows of it, for its publisher. Few
-        publications ask for them."""
+        """Set on a route that was taken from a shared route: the router then makes plan and rows for its publisher when
+        they are first asked for, which few publications do."""
         self.publisher: Publisher | None = None
         self.policies: tuple[Policy, ...] = ()
         self.rows: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...] | None = None
-        """What is put of each publication when nothing is evaluated for each message: address, policy, head, tails.
-        Ask for `plan` first."""
+        """What is put for each publication when nothing is evaluated for the message: address, policy, head, tails. Ask
+        for `plan` first."""
         self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] | None = None
-        """As `prefixes`; None: there are none yet."""
+        """Backs `prefixes`; None: there are none yet."""
         self.like: Publication | None = None
         """What its publications without properties have in common, for copies."""
         self.columns = NOWHERE
         self.queue = ""
-        """Where its columns are for many queues: which of them."""
+        """If its columns are for many queues: the queue."""
         self.head = b""
         self.form: Form | bool | None = False
-        """Makes the heads of messages that are not all alike. None: there is none; False: nobody has asked; True: there
-        are no messages."""
+        """Makes the heads of messages that are not all alike. None: there is no form; False: nobody has asked; True:
+        there are no messages."""
         self.linked = ()
-        """Of a route to several queues: a route to each, and whether later ones are considered where its rule applies.
-        One whose rule does not apply leads `otherwise` to nobody."""
+        """For a route to several queues: a route to each, and whether later ones are considered where its rule applies.
+        A route whose rule does not apply leads `otherwise` to nobody."""
         self.ordered: dict[bytes, Route | None] | None = None
         """Routes to the same place with other forms, by the names of user properties whose order these keep."""
         self.reads = ()
-        """Names of the user properties that decide where a publication goes: those with others have routes of their
-        own."""
+        """Names of the user properties that decide where a publication goes: publications with other values have routes
+        of their own."""
         self.otherwise = None
-        """Where publications go to whose payload is not what the rule of the form asks for: another with a form."""
+        """The route, with another form, of publications whose payload does not meet the condition of this form."""
         self.tails = _NO_TAILS
         self.wide = False
-        """So many subscriptions match that nobody has looked who they are: its publications are copied in slices, and
+        """Whether so many subscriptions match that they have not been looked up: publications are copied in slices, and
         there are neither `receivers` nor `shared`."""
         self.receivers: tuple[Receiver, ...] = ()
         self.is_own = False
-        """Whether one of these would have something else of its own publications: No Local."""
+        """Whether one of the receivers is the publisher and would get something else of its own publications: No
+        Local."""
         self.shared: tuple[Shared, ...] = ()
         self.most = 1
         self.elsewhere = ()
         """Other gateways whose clients subscribe to the topic."""
         self.forward_head = b""
-        """The head of what is put for them of publications without properties."""
+        """The head of what is put for other gateways of publications without properties."""
         self.sent_on = False
-        """A session that has moved to another gateway is to be sent what is published there."""
+        """Whether a session that has moved to another gateway is to be sent what is published on this topic."""
         self.shared_elsewhere: dict[str, tuple[str, ...]] = {}
         """Other gateways that have members of a shared subscription, by its name."""
         self.rule = ""
@@ -235,12 +239,12 @@ class Route(FastSlots):
         self.movable = 0
         """Whether QoS 2 publications can be staged as the messages they will be: 1 yes, -1 no, 0 not known yet."""
         self.changes = _NEVER_CHANGED
-        """The number of changes to subscriptions that could concern this topic; one list for all topics with the same
-        first level. `receivers` and `fast_path` are valid while it is `version`."""
+        """The number of changes to subscriptions that could concern this topic, in a list that all topics with the same
+        first level share. `receivers` and `fast_path` are valid while it equals `version`."""
         self.version = -1
 
     def copy(self) -> Route:
-        """Another one that says the same."""
+        """A copy of the route."""
         made = Route.__new__(Route)
         for name in _SLOTS:
             setattr(made, name, getattr(self, name))
@@ -261,7 +265,8 @@ class Route(FastSlots):
 
     @property
     def plan(self) -> Plan | None:
-        """What the rules make of it; None: no rule matches, or it was refused before the rules were asked."""
+        """What the rules make of its publications; None if no rule matches, or the route was refused before the rules
+        were asked."""
         if self.router is not None and self.publisher is not None:
             router, self.router = self.router, None
             router.find_destinations(self, self.publisher)
@@ -277,8 +282,8 @@ class Route(FastSlots):
     def make(
         self, now: bytes, users: Users, expiry: int | None, body: Body, packet_id: int
     ) -> tuple[Route, bytes] | None:  # fmt: skip
-        """The head of a message, and the route that has made it and has its tail; None: the plain lane makes it, or
-        says why there is none."""
+        """The head of a message, and the route that has made it and has its tail. None if the plain lane has to make
+        it, or to say why there is none."""
         chosen = self._in_order(users)
         form = None if chosen is None else chosen.ask_for_form()
         if chosen is None or form is None:
@@ -292,8 +297,8 @@ class Route(FastSlots):
         return None if head is None else (chosen, head)
 
     def _in_order(self, users: Users) -> Route | None:
-        """The route, or where a name of user properties stands twice, or is one that the rule sets, another one whose
-        form keeps their order; None: the plain lane keeps it."""
+        """The route itself; or, where a name of user properties occurs twice or is one that the rule sets, a variant
+        whose form keeps their order. None if the plain lane has to keep it."""
         form = self.ask_for_form()
         if form is None or form.fits(users):
             return self
@@ -321,11 +326,11 @@ class Route(FastSlots):
 
     @property
     def forwarded(self) -> bool:
-        """Whether clients of other gateways want what is published there."""
+        """Whether clients of other gateways want what is published on this topic."""
         return bool(self.elsewhere or self.shared_elsewhere or self.sent_on)
 
 
 _SLOTS = (*FastSlots.__slots__, *Route.__slots__)
 UNROUTED = Route("", b"", 0)
-"""Where publications go to which no rule applies: they are counted, and put nowhere."""
+"""The route of publications to which no rule applies: they are counted, and put nowhere."""
 UNROUTED.form = True

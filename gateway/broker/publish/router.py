@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 WIDE = 2000
-"""More subscriptions than that are not looked at in one turn."""
+"""The most subscriptions that are looked at in one turn."""
 MOST_PLACES = 4000
-"""Nor are more places in the tree of filters."""
+"""The most places in the tree of filters that are looked at in one turn."""
 MOST_LINKED = 16
-"""Queues that a publication goes to without being looked at."""
+"""The most queues to which a publication goes on the fast path."""
 _MAX_PLANS = 4096
 _AT_ONCE = 1000
 """Filters of a session that are removed in the turn in which it ends."""
 _MAX_COUNTERS = 20_000
 _MOST_WALKED, _NEVER_WALKED = 256, [-1]
 _CACHED_LENGTH, _MAX_LEVEL = 1024, 64
-"""Nothing longer is kept: clients choose topics and properties, and may send many."""
+"""Longer topics and properties are not cached: clients choose them, and may send many."""
 
 
 class Router:
@@ -63,16 +63,16 @@ class Router:
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self._walked: dict[str, tuple[list[int], int, list[tuple[str, Members[Session]]]]] = {}
-        """The few filters that match a topic for which many places were looked at, with its counter and what that said:
-        the next publications do without."""
+        """The few filters that match a topic for which many places were looked at, with its change counter and the
+        counter's value then. The next publications need not look again."""
         self.elsewhere: Subscriptions[str] = Subscriptions()
-        """What clients of other gateways on the same state queues subscribe to, by gateway."""
+        """The filters of clients of other gateways on the same state queues, by gateway."""
         self._gone: dict[str, object] = {}
-        """Other gateways that are no more, while their filters are being forgotten, and the last who does that."""
+        """Gateways that have ended and whose filters are still being forgotten, each with the run that does so."""
         self.sent_on: Callable[[str], bool] = lambda _topic: False
         """Whether a session that has moved to another gateway is to be sent what is published to a topic."""
         self.on_interest: Callable[[str, int], None] = lambda _filter, _by: None
-        """Told that a session subscribes to a filter (1) or does not any more (-1)."""
+        """Called when a session subscribes to a filter (1) or no longer does (-1)."""
         self.new_client_id = new_client_id
         self.generation = 0
         """Grows when rules or access lists change: cached routes of another generation are void."""
@@ -105,7 +105,8 @@ class Router:
         return route
 
     def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int, decisions: Decisions) -> Route | None:
-        """The route, made of what the routes of other clients to this topic have in common, if that is known."""
+        """Return the route made of what other clients' routes to this topic have in common, or None if that is not
+        known."""
         return join(self.shared_routes, publisher, wire_topic, first, decisions, self.access.may_publish)
 
     @property
@@ -151,14 +152,15 @@ class Router:
         return route
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
-        """Why no client can publish to this topic."""
+        """Return why no client can publish to this topic, or None."""
         limits = self.context.limits.at(listener)
         if len(wire_topic) > limits.max_topic_length:
             return f"topics have at most {limits.max_topic_length} bytes here"
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
     def variant(self, route: Route, publisher: Publisher, deciding: bytes) -> Route | None:
-        """See `FastLane.variant`. None: each publication is looked at. Refused: an answer is not allowed."""
+        """See `FastLane.variant`. Returns None if each publication has to be looked at. Raises `Refused` if an answer
+        is not allowed."""
         made, properties = Route(route.topic, route.wire_topic, route.first), decode_publish(deciding)
         read = tuple(user_properties(properties))
         properties.pop(USER_PROPERTY, None)
@@ -206,7 +208,7 @@ class Router:
                 self._link(route, plan, addresses)
 
     def _link(self, route: Route, plan: inbound.Plan, addresses: list[Address]) -> None:
-        """Each publication goes where all rules that apply to it say, up to the first that does not continue."""
+        """Make each publication go where all rules that apply to it say, up to the first that does not continue."""
         linked: list[tuple[Route, bool]] = []
         for prepared, policy, address in zip(plan.prepared, route.policies, addresses, strict=True):
             target = Route(route.topic, route.wire_topic, route.first)
@@ -222,7 +224,7 @@ class Router:
         route.linked = tuple(linked)
 
     def _choose(self, route: Route, plan: inbound.Plan) -> None:
-        """Each publication goes where the first rule that applies to it says, by the rules' forms."""
+        """Make each publication go where the first rule that applies to it says, by the rules' forms."""
         may_miss = plan.prepared[-1].condition is not None and not self.table.dead_letter_unmatched
         following: Route | None = UNROUTED if may_miss else None
         rules = list(zip(plan.prepared, plan.forms, route.policies, strict=True))
@@ -247,7 +249,7 @@ class Router:
         route.columns = self._columns_of(address, policy, answered=bool(route.first & 6))
 
     def _columns_of(self, address: Address, policy: Policy, *, answered: bool) -> Columns:
-        """The same object for all routes with this address and policy."""
+        """Return the columns that all routes with this address and policy share."""
         key = address, policy, answered
         found = self._columns.get(key)
         if found is None:
@@ -257,8 +259,8 @@ class Router:
         return found
 
     def find_receivers(self, route: Route, publisher: Publisher, *, may_be_wide: bool = False) -> None:
-        """Bring the local subscribers of a route, and its fast path, up to date. `may_be_wide`: whoever asks copies its
-        publications in slices where there are many."""
+        """Bring the local subscribers of a route, and its fast path, up to date. `may_be_wide`: the caller copies
+        publications in slices if there are many subscribers."""
         route.changes = self._counter(route.topic)
         route.version = route.changes[0]
         entries = self._few(route.topic) if may_be_wide else self.subscriptions.entries(route.topic)
@@ -301,19 +303,19 @@ class Router:
         return True
 
     def is_wide(self, topic: str) -> bool:
-        """Whether so many subscriptions match, or so many look alike up to the level where they do not, that
+        """Whether so many subscriptions match a topic, or so many places have to be looked at to find them, that its
         publications are copied in slices."""
         return self._few(topic) is None
 
     def _few(self, topic: str) -> list[tuple[str, Members[Session]]] | None:
-        """The filters that match a topic that is not wide; None: it is."""
+        """Return the filters that match a topic, or None if the topic is wide."""
         if self.has_walked(topic):
             return self._walked[topic][2]
         entries = self.subscriptions.entries_among(topic, MOST_PLACES)
         return None if entries is None or width(entries) > WIDE else entries
 
     def has_walked(self, topic: str) -> bool:
-        """Whether it is known what matches a topic for which many places are to be looked at."""
+        """Whether the filters are known that match a topic for which many places have to be looked at."""
         changes, version, _ = self._walked.get(topic, (_NEVER_WALKED, 0, ()))
         if changes[0] != version:
             self._walked.pop(topic, None)
@@ -327,7 +329,7 @@ class Router:
             self._walked[route.topic] = route.changes, version, entries
 
     def find_elsewhere(self, route: Route) -> None:
-        """Which other gateways have subscribers."""
+        """Find which other gateways have subscribers."""
         route.sent_on = self.sent_on(route.topic)
         if not len(self.elsewhere):
             route.elsewhere, route.shared_elsewhere = (), {}
@@ -353,7 +355,7 @@ class Router:
         return FastPath.FORMED if route.form or leads_nowhere else FastPath.NONE
 
     def _path_to_sessions(self, route: Route) -> FastPath:
-        """The path to subscribers, and to the queue that the route has, if there is one to both."""
+        """Return the path to subscribers, and to the route's queue if it has one."""
         if route.first & 1 and not self._may_keep(route):
             return FastPath.NONE
         is_whole = bool(route.head or route.form) or route.plan is None
@@ -362,7 +364,8 @@ class Router:
         return FastPath.FAN_OUT if is_whole or route.linked else FastPath.NONE
 
     def _may_keep(self, route: Route) -> bool:
-        """Whether a retained message of this route concerns this gateway alone; what MQ retains too is looked at."""
+        """Whether a retained message of this route concerns this gateway alone. What MQ retains too takes the plain
+        lane."""
         each: Route | None = route
         while each is not None and not each.address.retain:
             each = each.otherwise
@@ -397,7 +400,7 @@ class Router:
         return counter
 
     def _forget_counters(self) -> None:
-        """Void every route and forget the counters, which bounds what a client takes that publishes below ever new
+        """Void every route and forget the counters. This bounds the memory for a client that publishes below ever new
         first levels."""
         for counter in self._counters.values():
             counter[0] += 1
@@ -411,7 +414,7 @@ class Router:
             self._counter(level)[0] += 1
 
     def subscribe(self, session: Session, filter_: str, interest: Interest) -> bool:
-        """Add or replace a subscription; True when it is new."""
+        """Add or replace a subscription. Returns True if it is new."""
         self._changed(filter_)
         new = self.subscriptions.add(session, filter_, interest)
         if new:
@@ -443,7 +446,7 @@ class Router:
             yield
 
     def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
-        """A client of another gateway has subscribed."""
+        """Note that a client of another gateway has subscribed."""
         if gateway in self._gone:  # it is there again
             del self._gone[gateway]
             self.elsewhere.remove_all(gateway)
@@ -451,12 +454,12 @@ class Router:
         self.elsewhere.add(gateway, filter_, interest)
 
     def unsubscribe_elsewhere(self, gateway: str, filter_: str) -> None:
-        """No client of that gateway subscribes to it any more."""
+        """Note that no client of another gateway subscribes to a filter any more."""
         self._changed(filter_)
         self.elsewhere.remove(gateway, filter_)
 
     def sharing_elsewhere(self, name: str) -> list[str]:
-        """Other gateways with members of a shared subscription."""
+        """Return the other gateways with members of a shared subscription."""
         group = self.elsewhere.group(name)
         return [] if group is None else [one for one in group.members if one not in self._gone]
 
@@ -466,8 +469,8 @@ class Router:
             self._changed(filter_)
 
     def forget_elsewhere(self, gateway: str) -> Iterator[None]:
-        """Forget a gateway that is gone, in steps: from the first on nothing goes to it, and each forgets one filter,
-        of which there may be a hundred thousand."""
+        """Forget a gateway that has ended, in steps. Nothing goes to it from the first step on; each step forgets one
+        filter, of which there may be a hundred thousand."""
         filters, this = list(self.elsewhere.of(gateway)), object()
         if filters:
             self._gone[gateway] = this
@@ -480,15 +483,17 @@ class Router:
         self._gone.pop(gateway, None)
 
     def too_long(self, route: Route, payload: bytes) -> int:
-        """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""
+        """Return the longest message that the queue of a rule with `too_long: reject` takes if this payload does not
+        fit, else -1."""
         return next((longest for longest, before in self._longest(route) if before + len(payload) > longest), -1)
 
     def longest_payload(self, route: Route) -> float:
-        """The longest payload that all of these queues take."""
+        """Return the longest payload that all queues of rules with `too_long: reject` take."""
         return min((longest - before for longest, before in self._longest(route)), default=inf)
 
     def _longest(self, route: Route) -> Iterator[tuple[int, int]]:
-        """For each of these queues the longest message, and how much of it precedes the payload."""
+        """Yield for each queue of a rule with `too_long: reject` the longest message, and how much of it precedes the
+        payload."""
         context = self.context
         if route.plan is None:
             return
@@ -521,7 +526,7 @@ class Measure:
         self._longest, self._until = 0.0, -inf
 
     def __call__(self, body: Body) -> None:
-        """Refused: the payload is too long, or the rule's own check does not take it."""
+        """Check a body. Raises `Refused` if the payload is too long, or if the rule's own check refuses it."""
         until = self._router.context.until
         if until != self._until:
             self._longest, self._until = self._router.longest_payload(self._route), until

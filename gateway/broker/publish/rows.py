@@ -1,4 +1,4 @@
-"""Rows of the open batch, of publications that the fast lane takes in Python."""
+"""Rows in the open batch for publications that the fast lane takes in Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETAIN = 0x01
 
 
 class Rows(Chunk):
-    """What one connection has sent, on its way to rows of the open batch."""
+    """The bytes of one connection while they are made into rows of the open batch."""
 
     __slots__ = (
         "acknowledged", "answers", "caches", "completed", "connection", "in_flight", "kept", "lane", "most_users",
@@ -46,14 +46,14 @@ class Rows(Chunk):
         self.most_users = limits.max_user_properties
         self.replies = replies
         self.sent = sent
-        """What clients of other gateways want and is not put for them yet."""
+        """What clients of other gateways want and what is not put for them yet."""
         self.answers: list[bytes] = []
         self.kept: dict[Route, tuple[bytes, bytes]] = {}
         """What is to be retained: payload and properties of the last publication on each route."""
         self.room = limits.receive_maximum if self.version_5 else connection.unreleased
         """How many publications of QoS 2 may be in flight."""
         self.in_flight = connection.uncompleted if self.version_5 else 0
-        """Those of them that are released and whose PUBCOMP follows a commit."""
+        """Publications of QoS 2 that are released, and whose PUBCOMP follows a commit."""
         self.unanswered = self.acknowledged = self.received = self.completed = self.unrouted = 0
 
     def _route(self, first: int, topic: bytes) -> Route | None:
@@ -65,7 +65,7 @@ class Rows(Chunk):
     # -- rows --
 
     def _columns_of(self, columns: Columns) -> tuple[Any, Any]:
-        """What appends to some columns, opened if they are not open."""
+        """The functions that append to some columns, which are opened if they are not open."""
         if columns.heads is None:
             self.lane.open(columns)
         if not columns.mixed:
@@ -82,7 +82,7 @@ class Rows(Chunk):
             self.acknowledged += rows
 
     def _keep(self, route: Route, payload: bytes, block: bytes) -> None:
-        """Retain this one; the last one counts, also of a topic that has two routes."""
+        """Have this publication retained; the last one counts, even if a topic has two routes."""
         self.kept.pop(route, None)
         self.kept[route] = payload, b"" if is_alias(block) else block
 
@@ -91,14 +91,15 @@ class Rows(Chunk):
     def _note_sent(
         self, route: Route, payload: bytes, block: bytes, given: Given | None = None, released: Released | None = None
     ) -> None:
-        """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
+        """Note a publication that is to be put for other gateways; Topic Alias and expiry are not among the properties
+        kept for them."""
         expiry = 0 if given is None else given.expiry or 0
         if given is not None and (expiry or given.alias):
             block = carried(block)
         self.sent.append((self.connection, route, payload, block, expiry, released))
 
     def _forward(self) -> None:
-        """Put all that there is, before what follows of this connection is."""
+        """Put all that was noted for other gateways, before what follows from this connection is put."""
         if self.sent:
             self.lane.forward(self.sent)
             self.sent.clear()
@@ -108,8 +109,8 @@ class Rows(Chunk):
     def _made(
         self, first: int, route: Route, given: Given, body: Body, packet_id: int
     ) -> tuple[Route, bytes] | None:  # fmt: skip
-        """The route whose rule applies to a publication with these properties, and the head of its message; None: the
-        plain lane says what becomes of it."""
+        """The route whose rule applies to a publication with these properties, and the head of its message; None if the
+        plain lane has to decide."""
         deciding = given.rest
         if deciding is not None and route.reads:
             deciding += b"".join(encode_user(name, value) for name, value in given.users if name in route.reads)
@@ -133,8 +134,8 @@ class Rows(Chunk):
 def formed(
     lane: FastLane, route: Route | None, given: Given, body: Body, packet_id: int
 ) -> tuple[Route, bytes] | None:  # fmt: skip
-    """The head of one message, and the route among this and those that it has otherwise whose rule applies; None: the
-    plain lane says what becomes of it."""
+    """The head of one message, and the route that has made it: this one, or the first of its alternatives whose
+    condition holds. None if the plain lane has to decide."""
     while route is not None:
         if route is UNROUTED:
             return route, b""
@@ -150,8 +151,8 @@ def formed(
 def released_rows(
     lane: FastLane, route: Route, payloads: dict[int, bytes], blocks: list[bytes], most_users: int
 ) -> tuple[list[bytes], list[bytes]] | None:  # fmt: skip
-    """Heads and bodies on the queue of publications of QoS 2 that subscribers get too; None: the plain lane makes
-    them."""
+    """Heads and bodies, for the queue, of QoS 2 publications that subscribers get too; None if the plain lane has to
+    make them."""
     heads, bodies = list[bytes](), list[bytes]()
     for (packet_id, payload), block in zip(payloads.items(), blocks or repeat(b""), strict=False):
         made: tuple[Route, bytes] | None = (route, route.head)

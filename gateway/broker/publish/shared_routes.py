@@ -1,10 +1,10 @@
-"""The part of a route that depends on the topic alone, shared by all clients: the route of a client that is new to the
+"""The part of a route that depends on the topic alone, shared by all clients. The route of a client that is new to the
 topic then costs a look into the access list and a join, not the whole way through rules and templates; compiled where
 there was a compiler at installation. Pure.
 
 Only the usual case is shared: one rule that looks at nothing but the topic, the flags and the listener, whose message
-is a topic's part and a client's part, and subscribers that are the same whoever publishes. Everything else is computed
-for each client.
+consists of a topic's part and a client's part, and subscribers that are the same whoever publishes. Everything else is
+computed for each client.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from gateway.broker.publish.router import Router
 
 MAX_SHARED_ROUTES, MAX_TOPIC, MAX_RECEIVERS = 32_768, 256, 8
-"""How many are kept, and the longest topic and the most subscribers they are kept for: clients choose topics, and a
-route holds sessions that may have ended until it is found void."""
+"""How many shared routes are kept, and the longest topic and the most subscribers they are kept for: clients choose
+topics, and a route holds sessions that may have ended until it is found void."""
 SWEEP_SECONDS = 60.0
-"""So often it is looked which are void."""
+"""Seconds between two searches for void routes."""
 PATHS = frozenset({FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT, FastPath.PROMISED})
 
 Key = tuple[bytes, int, str, bool]
 """Topic, QoS and RETAIN bits, listener, and whether there is a user name."""
 MayPublish = Callable[[str, str, "str | None", str], bool]
-"""Whether who comes through this listener as this client and user may publish to this topic."""
+"""Whether this client and user, who comes through this listener, may publish to this topic."""
 
 
 class SharedRoute(NamedTuple):
     """What routes to one topic have in common, whoever publishes."""
 
     pattern: Route
-    """Such a route without a publisher and a head. It is valid while its `changes` say its `version`: no subscription
-    that could match has been made or ended."""
+    """A route without a publisher and a head. It is valid while its `changes` equal its `version`: no subscription that
+    could match has been made or ended."""
     clients: dict[tuple[str, str], ClientPart]
     """The clients' parts of the message."""
     front: bytes
@@ -56,21 +56,21 @@ class SharedRoutes:
         self._routes: dict[Key, SharedRoute] = {}
         self._generation = -1
         self._next = 0.0
-        """When it is looked again which are void."""
+        """When void routes are looked for again."""
 
     def of(self, router: Router) -> dict[Key, SharedRoute]:
-        """The shared routes of this generation; those of another one are void."""
+        """The shared routes of this generation; those of another are dropped."""
         if router.generation != self._generation:
             self.forget(router)
             self._generation = router.generation
         return self._routes
 
     def forget(self, router: Router) -> None:
-        """Have none."""
+        """Drop all shared routes."""
         (self._routes,) = emptied(router.context, (self._routes,))
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Let go of those that are void, and with them of sessions that have ended. One is looked at in each step."""
+        """Let go of void routes, and with them of sessions that have ended. One route is looked at in each step."""
         if now < self._next:
             return
         self._next = now + SWEEP_SECONDS
@@ -125,8 +125,8 @@ def join_in_python(
     routes: dict[Key, SharedRoute], publisher: Publisher, wire_topic: bytes, first: int, decisions: Decisions,
     may_publish: MayPublish, /,
 ) -> Route | None:  # fmt: skip
-    """The route of a client of a shared one. None: there is none that is valid, the client may not publish there, or
-    its part of the message is not known yet."""
+    """A client's route, made from a shared one. None if there is no valid one, the client may not publish there, or its
+    part of the message is not known yet."""
     listener, client_id, user, _ = publisher
     shared = routes.get((wire_topic, first, listener, bool(user)))
     if shared is None:

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from gateway.session.session import Plain
 
     Opened = tuple[Any, Any, list[int], list[Any]]
-    """What rows that release records are appended to: heads, bodies, packet identifiers and tokens."""
+    """Lists to which rows that release records are appended: heads, bodies, packet identifiers and tokens."""
 
 Arrived = list[tuple[Connection, bytes]]
-"""What was read of each connection, once each."""
+"""What was read from each connection; each occurs once."""
 Rest = list[tuple[Connection, bytes, int]]
-"""What is left of it from an offset on, where there is a packet that is not ordinary, or not whole."""
+"""What is left of it from an offset on, where a packet is not ordinary, or not whole."""
 PUBLISH = 0x30
-"""The first byte of one without flags."""
+"""The first byte of a PUBLISH without flags."""
 SUBSCRIBES = frozenset({0x82, 0xA2})
 """The first bytes of SUBSCRIBE and UNSUBSCRIBE."""
 DUP = 0x08
 MOST_KEPT = 500
-"""Topics of one client for which something is retained at once: what is left comes in later turns."""
+"""The most topics of one client on which something is retained at once: the rest comes in later turns."""
 STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED, FastPath.UNROUTED})
-"""Paths of QoS 2."""
+"""Paths of QoS 2 publications that are staged."""
 ROWS = frozenset({FastPath.DIRECT, FastPath.FORMED, FastPath.UNROUTED})
 """Paths of QoS 0 and 1 that lead to one queue at most, and to nobody else here."""
 
@@ -53,11 +53,11 @@ def take_in_python(
     now: float,
     /,
 ) -> tuple[Rest, int, int, int, int, int, int]:
-    """Take the ordinary packets at the beginning of what has arrived into the open batch, whose answers and
-    unanswered publications are given; `generation`: routes of another are void. It ends with the first connection that
-    subscribes or unsubscribes next: what others publish behind that depends on it. Returns what is left, how many
-    entries were looked at, how many bytes had been read, how many publications of QoS 0, 1 and 2 were taken, and how
-    many PUBRELs."""
+    """Take the ordinary packets at the beginning of what has arrived into the open batch, whose `replies` and `pending`
+    publications are given; routes of another `generation` are void. It ends at the first connection whose next packet
+    is SUBSCRIBE or UNSUBSCRIBE: what others publish after that depends on it. Returns what is left, how many entries
+    were looked at, how many bytes had been read, how many publications of QoS 0, 1 and 2 were taken, and how many
+    PUBRELs."""
     rest: Rest = []
     sent: list[Sent] = []
     looked = size = unanswered = acknowledged = received = completed = 0
@@ -102,7 +102,7 @@ def take_in_python(
 
 
 def _account(taking: Taking, pending: dict[Connection, int]) -> None:
-    """Have what was taken of a connection answered, and counted as its."""
+    """Have what was taken from a connection answered, and count it."""
     taking.answer()
     if taking.unrouted:
         taking.lane.unrouted(taking.unrouted)
@@ -121,12 +121,12 @@ def _account(taking: Taking, pending: dict[Connection, int]) -> None:
 
 
 class Taking(Linking):
-    """What one connection has sent, on its way into the open batch."""
+    """The bytes of one connection while they are taken into the open batch."""
 
     __slots__ = ()
 
     def take(self) -> int:
-        """Take packets until one is not ordinary; returns where that is."""
+        """Take packets until one is not ordinary; returns the offset of that one."""
         data, last = self.data, self.end - 4  # no packet that is taken is shorter
         more = True
         while more and self.at <= last:
@@ -149,8 +149,8 @@ class Taking(Linking):
     # -- QoS 0 and 1 --
 
     def _publications(self, first: int) -> bool:  # noqa: C901, PLR0912, PLR0915 -- the hot loop
-        """Publications of QoS 0 or 1 that begin with this byte; whether there may be something else that is ordinary
-        behind them."""
+        """Take publications of QoS 0 or 1 that begin with this byte. Returns whether more ordinary packets may
+        follow."""
         data, at, connection, qos = self.data, self.at, self.connection, first & 6
         if (first & DUP and not qos) or (first & RETAIN and not self.lane.can_keep()):  # DUP of QoS 0 is malformed
             return False
@@ -230,8 +230,8 @@ class Taking(Linking):
     # -- subscribers --
 
     def _relay(self, first: int, route: Route) -> bool:
-        """Publications of one topic that has subscribers, all with properties for these or all without, which expire at
-        the same time or not at all."""
+        """Take publications on one topic that has subscribers, either all with properties for these or all without,
+        which expire at the same time or not at all. Returns whether any was taken."""
         payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[Any]()
         ids: list[bytes] = []
         at, expiry, last = self.at, None, b""
@@ -267,7 +267,8 @@ class Taking(Linking):
     def _make_rows(
         self, first: int, route: Route, one: tuple[Given, bytes, bytes, int], heads: list[Any], bodies: list[bytes]
     ) -> bool:  # fmt: skip
-        """The rows of a publication that subscribers get, if there are any; whether the fast lane can make them."""
+        """Make the rows of a publication that subscribers get too, if it goes to queues. Returns whether the fast lane
+        can make them."""
         given, block, payload, number = one
         if route.linked:
             rows = self._rows_of(first, route, given, payload, number, has_block=bool(block))
@@ -287,7 +288,7 @@ class Taking(Linking):
     # -- what subscribers answer --
 
     def _settle(self) -> bool:
-        """Answers to what this client was sent."""
+        """Take answers to what this client was sent."""
         at = self.at
         self.at = self.lane.settle(self.connection, self.data, at)
         return self.at > at
@@ -295,7 +296,7 @@ class Taking(Linking):
     # -- QoS 2: staged at PUBLISH --
 
     def _stage(self, first: int) -> bool:
-        """PUBLISH of QoS 2; as `_publications`."""
+        """Take PUBLISH of QoS 2; returns as `_publications` does."""
         one = self._read(self.at, first) if first & 6 == 4 else None
         route = None if one is None else self._route(first, one[0])
         if one is None or route is None or route.fast_path not in STAGES:
@@ -310,7 +311,8 @@ class Taking(Linking):
         return self.room - self.in_flight - len(self.session.inbound)
 
     def _stage_run(self, first: int, route: Route) -> bool:
-        """Publications of one topic, as the messages that their rule makes of them."""
+        """Stage publications on one topic as the messages that their rule makes of them. Returns whether any was
+        staged."""
         run = self.lane.new_run(self.session, route)
         if run is None:
             return False
@@ -338,7 +340,7 @@ class Taking(Linking):
         return True
 
     def _stage_records(self, first: int) -> bool:
-        """Publications as records, as long as their routes are staged."""
+        """Stage publications as records, as long as their routes are staged. Returns whether any was staged."""
         inbound, lane, session, begin = self.session.inbound, self.lane, self.session, self.at
         _, puts, heads, bodies, staged = lane.records(session)
         ids = list[int]()
@@ -372,20 +374,20 @@ class Taking(Linking):
         return self.at > begin
 
     def _has_room(self, route: Route, size: int) -> bool:
-        """Whether the subscribers of a topic, if it has any, have room for one more."""
+        """Whether the subscribers of a topic, if it has any, have room for one more publication."""
         return route.fast_path is not FastPath.PROMISED or self.lane.admits(route, size)
 
     # -- QoS 2: released at PUBREL --
 
     def _release(self) -> bool:
-        """PUBREL; as `_publications`."""
+        """Take PUBREL; returns as `_publications` does."""
         staged = self.session.inbound.get(self._pubrel(self.at))
         if isinstance(staged, StagedRun):
             return self._release_run(staged)
         return isinstance(staged, tuple) and (self._release_records() or self._release_promised())
 
     def _release_promised(self) -> bool:
-        """PUBRELs of publications that have subscribers."""
+        """Take PUBRELs of publications that have subscribers. Returns whether any was taken."""
         if len(self.kept) >= MOST_KEPT:
             return False
         self._forward()
@@ -400,7 +402,7 @@ class Taking(Linking):
         return count > 0
 
     def _release_run(self, run: StagedRun) -> bool:
-        """PUBRELs of a staged run, in its order."""
+        """Take PUBRELs of a staged run, in its order. Returns whether any was taken."""
         if not self.lane.may_move(self.connection, run):
             return False
         inbound, ids = self.session.inbound, run.ids
@@ -418,7 +420,8 @@ class Taking(Linking):
         return True
 
     def _release_records(self) -> bool:
-        """PUBRELs of what is staged as records, as long as their routes are staged."""
+        """Take PUBRELs of publications staged as records, as long as their routes are staged. Returns whether any was
+        taken."""
         session, begin, until, route = self.session, self.at, 0, None
         inbound, tokens, (_, taken, _) = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
@@ -464,7 +467,7 @@ class Taking(Linking):
         return self.at > begin
 
     def _messages(self, first: int, route: Route, staged: Plain, packet_id: int) -> Chosen | None:
-        """The messages of a record: their routes and heads; None: the plain lane says what becomes of it."""
+        """The messages of a record, as routes and heads; None if the plain lane has to decide."""
         if len(staged) == 3 and route.head:
             return ((route, route.head),)
         given = given_of(staged[3], self.most_users) if len(staged) == 4 else NOTHING
@@ -477,7 +480,8 @@ class Taking(Linking):
         return None if made is None else (made,) if made[0] is not UNROUTED else ()
 
     def _opened(self, columns: Columns, opened: dict[Columns, Opened]) -> Opened:
-        """What rows that release records are appended to. Those of another rule with the same queue close it."""
+        """The lists to which rows that release records are appended. They are closed by rows that another rule puts on
+        the same queue."""
         heads, bodies = self._columns_of(columns)
         ids, of_rows = list[int](), list[Any]()
         columns.released.append((len(columns.heads), self.session, ids, of_rows))
@@ -486,6 +490,6 @@ class Taking(Linking):
 
 
 def unwanted(kind: int, packet_id: int) -> bytes:
-    """The answer to a publication that nobody gets, for a client that is told so [MQTT 5: 0x10 No matching
+    """The answer to a publication that nobody gets, for a client that can be told so [MQTT 5: 0x10 No matching
     subscribers]."""
     return bytes((kind, 3, packet_id >> 8, packet_id & 255, NO_MATCHING_SUBSCRIBERS))

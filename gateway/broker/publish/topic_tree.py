@@ -1,5 +1,5 @@
-"""Retained messages as somebody looks at them: the levels below a topic, or all topics that have a text. In steps, as
-there may be a million. Pure."""
+"""Retained messages as an operator looks at them: the levels below a topic, or all topics that contain a text. Done in
+steps, as there may be a million. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Branch(NamedTuple):
 def branches(
     retained: Retained, under: str | None, after: str | None, limit: int, found: list[Branch]
 ) -> Iterator[None]:
-    """The levels below a topic (None: the first ones), by name: one more than `limit`, if there is one."""
+    """Find the levels below a topic (None: the first levels), by name: `limit` of them, and one more if there is
+    one."""
     node = retained.node(under)
     if node is None:
         return
@@ -46,7 +47,8 @@ def branches(
 
 
 def with_text(retained: Retained, text: str, limit: int, found: list[Publication]) -> Iterator[None]:
-    """Retained messages whose topic has this text, whatever its case: one more than `limit`, if there is one."""
+    """Find retained messages whose topic contains this text, whatever its case: `limit` of them, and one more if there
+    is one."""
     wanted = text.lower()
     for at, publication in enumerate(retained):
         if wanted in publication.topic.decode().lower():

@@ -1,10 +1,10 @@
 """CONNECTs that wait until no other gateway has the client's session. Pure.
 
-Two gateways may ask for the same session at the same time. Who is asked first gives it, and the other one must not
-conclude that there is none: so a gateway whose own questions have not been answered yet does not say that it has
-nothing. Of two that wait for each other the one with the smaller name goes on, and the other gives way: it refuses its
-client when all have answered and nobody has given it the session. Not before: whoever gives it the session meanwhile
-closes a connection for it, and that client would be refused as well.
+Two gateways may ask each other for the same session at the same time. Whichever is asked first gives it, and the other
+must not conclude that there is none: so a gateway whose own questions have not been answered yet does not say that it
+has nothing. Of two that wait for each other, the one with the smaller name goes on, and the other gives way: it refuses
+its client when all have answered and nobody has given it the session, and not before, because whoever gives it the
+session meanwhile closes a connection for it, and that client would be refused as well.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A CONNECT that waits, or whose client has gone while other gateways have still to answer."""
+    """A CONNECT that waits; or one whose client has gone while other gateways have still to answer."""
 
     waiter: Waiter
     number: int
     refusal: Refusal | None = None
     """Why its client is refused unless somebody gives it the session."""
     preferred: bool = False
-    """Another gateway has closed a connection for it: it goes on, whoever else connects."""
+    """Whether another gateway has closed a connection for it; then it goes on, whoever else connects."""
     unanswered: set[str] = field(default_factory=set)
-    """Gateways that have not answered."""
+    """The gateways that have not answered yet."""
 
     @property
     def waits(self) -> bool:
@@ -44,13 +44,13 @@ class Claim:
 
     @property
     def user(self) -> str | None:
-        """Who connects."""
+        """The user who connects."""
         connection = self.waiter.connection
         return None if connection is None else connection.user
 
     @property
     def who(self) -> dict[str, Any]:
-        """What the owner of a session is told of who asks for it."""
+        """What the owner of a session is told about whoever asks for it."""
         connection = self.waiter.connection
         return {} if connection is None else {"user": connection.user, "listener": connection.link.listener}
 
@@ -59,15 +59,15 @@ class Standing(Enum):
     """How this gateway stands to a client that another one asks for."""
 
     NOTHING = auto()
-    """It wants nothing of it."""
+    """It does not want the session."""
     GOES_ON = auto()
-    """It is asking itself, and goes on."""
+    """It is asking for the session itself, and goes on."""
     UNKNOWN = auto()
-    """It is asking itself and gives way, but somebody may have given it the session already."""
+    """It is asking for the session itself and gives way, but somebody may have given it the session already."""
 
 
 class Claims:
-    """The CONNECTs that wait, by client."""
+    """The CONNECTs that wait, by client identifier."""
 
     def __init__(
         self, connacks: Connacks, instance: str, peers: Callable[[], Collection[str]],
@@ -84,11 +84,12 @@ class Claims:
         return client_id in self._claims
 
     def clients(self) -> Collection[str]:
-        """All that wait, those first that have waited longest."""
+        """The clients that wait; those that have waited longest come first."""
         return self._claims.keys()
 
     def add(self, client_id: str, waiter: Waiter) -> bool:
-        """A client connects. False: it is refused, because another user is connecting under its name."""
+        """Let the CONNECT of a client wait. Returns False if it is refused, because another user is connecting with the
+        same client identifier."""
         older = self._claims.get(client_id)
         if older is not None and older.waits and older.user != getattr(waiter.connection, "user", None):
             self._refuse(Claim(waiter, 0), *ANOTHERS)
@@ -100,14 +101,14 @@ class Claims:
         return True
 
     def ask(self, client_id: str) -> None:
-        """Ask all others for its session."""
+        """Ask all other gateways for the client's session."""
         claim = self._claims[client_id]
         claim.unanswered = {*self.peers()}
         for peer in sorted(claim.unanswered):
             self.write(peer, {"kind": "ask", "client": client_id, "number": claim.number, **claim.who})
 
     def answered(self, message: Message) -> bool:
-        """One has answered. True: nobody has its session, and the client may go on."""
+        """Note the answer of another gateway. Returns True if nobody has the session and the client may go on."""
         client_id, kind = message["client"], message["kind"]
         claim = self._claims.get(client_id)
         if claim is not None and message.get("closed"):
@@ -125,7 +126,7 @@ class Claims:
         return False
 
     def given(self, message: Message) -> None:
-        """One has given it the session."""
+        """Note that another gateway has given this one the session."""
         claim = self._claims.get(message["client"])
         if claim is not None:
             if claim.number == message["number"]:
@@ -133,20 +134,21 @@ class Claims:
             self._withdraw(message["client"], claim)
 
     def go_on(self, client_id: str) -> None:
-        """No other gateway has its session now."""
+        """Let the client's CONNECT go on: no other gateway has its session now."""
         claim = self._claims.pop(client_id)
         self._withdraw(client_id, claim)
         claim.waiter.call()
 
     def _withdraw(self, client_id: str, claim: Claim) -> None:
-        """What has not been answered is not to be answered any more, or others would give the session away again when
-        it has gone on to them."""
+        """Tell the gateways that have not answered not to answer any more; else they would give the session away again
+        when it has gone on to them."""
         for peer in sorted(claim.unanswered):
             self.write(peer, {"kind": "withdraw", "client": client_id})
         claim.unanswered.clear()
 
     def standing(self, client_id: str, sender: str) -> Standing:
-        """Another gateway asks for a client whose session is not here."""
+        """How this gateway stands to a client that another one asks for, and whose session is not here. A claim that
+        gives way is refused when all have answered."""
         claim = self._claims.get(client_id)
         if claim is None:
             return Standing.NOTHING
@@ -163,8 +165,8 @@ class Claims:
         return [client_id for client_id in self._claims if sessions.get(client_id) is not None]
 
     def ask_again(self, is_here: Callable[[str], bool], has_to_wait: Callable[[str], bool]) -> list[str]:
-        """Other gateways have come or gone: those that wait are asked for anew, but for those that have to wait on.
-        Returns the clients that need not wait any more."""
+        """Ask anew for the clients that wait, because other gateways have come or gone; not for those that have to wait
+        on. Returns the clients that need not wait any more."""
         ready = []
         for client_id, claim in list(self._claims.items()):
             if has_to_wait(client_id):
@@ -178,7 +180,8 @@ class Claims:
         return ready
 
     def _give_up(self, client_id: str, claim: Claim) -> None:
-        """All have answered, and its session goes to another gateway, or its client has left."""
+        """Forget a claim, as all have answered and its session goes to another gateway or its client has left; a client
+        that still waits is refused."""
         del self._claims[client_id]
         if claim.refusal is not None:
             self._refuse(claim, *claim.refusal)

@@ -2,8 +2,8 @@
 
 CONNACK says what is committed, so it waits for the commit; but where a queue manager does not answer for too long, the
 client is refused. A CONNECT that was refused has changed nothing [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]: the session is as it
-was before it, with the will that waited then, and a session that the CONNECT made is removed, so that the next CONNECT
-does not find what its client has never heard of. That is part of the open batch, hence after what has not been
+was before, with the will that waited then, and a session that the CONNECT made is removed, so that the next CONNECT
+does not find what its client has never heard of. That is part of the open batch, hence comes after what has not been
 committed yet, should that be committed after all. A client that has sent more without waiting for CONNACK is not
 answered at all: some of that is under way, as when a connection breaks.
 """
@@ -43,11 +43,11 @@ RESULTS: dict[int, ConnectResult] = {
 _END: dict[ConnectResult, DisconnectReason] = {
     "bad_credentials": "not_authorized", "not_authorized": "not_authorized", "banned": "not_authorized",
 }  # fmt: skip
-"""What the end of its connection is counted as; `refused`, where it is no question of who somebody is."""
+"""What the end of its connection is counted as; `refused` where the client's identity is not in question."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 ANOTHERS = reasons.CLIENT_IDENTIFIER_NOT_VALID, "the session of this client identifier belongs to another user"
 AGAIN = reasons.SERVER_BUSY, "the same client connected again"
-"""What one is told that has no CONNACK yet, and may not have DISCONNECT before it [MQTT-3.14.0-1]."""
+"""What a client is told that has no CONNACK yet, and so may not be sent DISCONNECT [MQTT-3.14.0-1]."""
 _NOT_STORED = "its session cannot be stored now: the queue manager does not answer; connect again later"
 
 
@@ -59,7 +59,8 @@ class Earlier(NamedTuple):
 
 
 def earlier(session: Session | None, older: Connection | None) -> Earlier | None:
-    """To be remembered of a session that is resumed, perhaps from an older connection; None: it is made anew."""
+    """What is to be remembered of a session that is resumed, perhaps from an older connection; None if the session is
+    new."""
     if session is None:
         return None
     if older is not None and not older.connack_sent:
@@ -80,8 +81,8 @@ class Connacks:
     def refuse(
         self, connection: Connection, reason: int, text: str, malformed: bool = False, *, silently: bool = False
     ) -> None:
-        """CONNACK with the reason, then close; a refused CONNECT publishes no will. [MQTT3-3.2.2-4] [MQTT3-3.2.2-5]
-        [MQTT3-3.2.2-6] [MQTT5-3.2.2-6] [MQTT-3.2.2-7] [MQTT5-3.1.4-2] [MQTT-4.13.2-1]"""
+        """Send CONNACK with the reason, then close. A refused CONNECT publishes no will. [MQTT3-3.2.2-4]
+        [MQTT3-3.2.2-5] [MQTT3-3.2.2-6] [MQTT5-3.2.2-6] [MQTT-3.2.2-7] [MQTT5-3.1.4-2] [MQTT-4.13.2-1]"""
         context = self.context
         version = connection.version or connection.reader.version
         code: int | None = reason
@@ -101,11 +102,12 @@ class Connacks:
         context.close(connection, "protocol_error" if malformed else _END.get(result, "refused"), text)
 
     def refuse_malformed(self, connection: Connection, error: ProtocolError) -> None:
-        """What came before CONNACK breaks the protocol."""
+        """Refuse a client whose packets before CONNACK break the protocol."""
         self.refuse(connection, error.reason, str(error), malformed=True)
 
     def _send_refusal(self, connection: Connection, version: int, code: int, text: str) -> None:
-        """The CONNACK, without its text if the client takes no packet of that size [MQTT-3.2.2-19], else not at all."""
+        """Send the CONNACK; without its text if the client takes no packet of that size [MQTT-3.2.2-19], and not at all
+        if it is still too long."""
         largest = 0xFFFFFFFF
         if connection.request is not None:
             largest = connection.request.properties.get(prop.MAXIMUM_PACKET_SIZE, largest)
@@ -120,12 +122,12 @@ class Connacks:
     # -- promised --
 
     def promise(self, connection: Connection, connack: bytes) -> None:
-        """CONNACK goes out when the open batch is committed."""
+        """Have CONNACK sent when the open batch is committed."""
         connection.accepted_at = self.context.scheduler.monotonic()
         self.context.batch.reply(connection, connack)
 
     def overdue(self, connection: Connection, now: float) -> bool:
-        """Whether a client has waited for its CONNACK for too long, or made too much that is to go with it."""
+        """Whether a client has waited too long for its CONNACK, or too much is kept to go out behind it."""
         if connection.connack_sent:
             return False
         limits = self.context.limits
@@ -139,7 +141,7 @@ class Connacks:
         self.refuse(connection, reasons.SERVER_UNAVAILABLE, _NOT_STORED, silently=not told)
 
     def _put_back(self, session: Session, before: Earlier | None) -> None:
-        """A session is again what it was before a CONNECT."""
+        """Make a session what it was before a CONNECT."""
         self.wills.drop(session)
         if before is None:
             session.expiry = 0  # it ends with its connection
@@ -149,7 +151,8 @@ class Connacks:
             self.wills.keep(session, before.will)
 
     def forget(self, connection: Connection) -> None:
-        """It was closed before its CONNACK: its replies are not kept, however often it comes again."""
+        """Drop the replies to a connection that was closed before its CONNACK, so that they do not pile up however
+        often its client comes again."""
         batch = self.context.batch
         if not connection.connack_sent and not connection.leaving:
             for data in batch.replies.pop(connection, ()):
@@ -160,14 +163,14 @@ class Connacks:
 
 
 def refusal(connect: Connect, limits: Limits) -> Refusal | None:
-    """(reason, text) when the CONNECT cannot be accepted whoever sends it."""
+    """(reason, text) if the CONNECT cannot be accepted, whoever sends it."""
     if connect.version not in limits.versions:
         return reasons.UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is switched off here"
     return _client_id(connect, limits) or _will(connect, limits)
 
 
 def _client_id(connect: Connect, limits: Limits) -> Refusal | None:
-    """Any identifier of a later version is accepted [MQTT-3.1.3-5]; what is not ends in a refusal [MQTT3-3.1.3-9]
+    """Accept any identifier of versions later than 3.1 [MQTT-3.1.3-5]; what is not accepted is refused [MQTT3-3.1.3-9]
     [MQTT5-3.1.3-8]."""
     client_id = connect.client_id
     if connect.version == V31:
@@ -200,12 +203,12 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
     return None
 
 
-TOO_MANY: Refusal = reasons.QUOTA_EXCEEDED, "there are as many sessions as may be (mqtt.max_sessions)"
+TOO_MANY: Refusal = reasons.QUOTA_EXCEEDED, "the gateway holds as many sessions as it may (mqtt.max_sessions)"
 
 
 def no_room(limits: Limits, sessions: Registry, client_id: str, listener: str) -> Refusal | None:
-    """(reason, text) when there are as many sessions as may be, of all clients or of those of a listener. Whoever has a
-    session comes in; from another listener he is one more here."""
+    """(reason, text) if there are as many sessions as may be, of all clients or of those of a listener. A client that
+    has a session comes in; from another listener it counts as one more there."""
     session, most = sessions.get(client_id), limits.at(listener).max_listener_sessions
     if session is None and len(sessions) >= limits.max_sessions:
         return TOO_MANY
@@ -218,7 +221,7 @@ def no_room(limits: Limits, sessions: Registry, client_id: str, listener: str) -
 def connack_properties(
     connect: Connect, connection: Connection, assigned: str, expiry: int, verdict: Verdict
 ) -> Properties:
-    """Everything a 5.0 client has to know that differs from the default. Nothing has to be known that the
+    """Everything that a 5.0 client has to know where it differs from the default. Nothing has to be known that the
     specification does not tell [MQTT-7.0.0-2]."""
     if connect.version != V5:
         return {}
@@ -252,7 +255,7 @@ def connack_properties(
 
 
 def _response_information(limits: Limits, client_id: str) -> Properties:
-    """Where the client is to have its answers sent; nothing where that is no topic that anybody could publish to."""
+    """The topic prefix on which the client is to have its answers sent; nothing if nobody could publish there."""
     topic = limits.response_prefix + client_id
     if len(topic.encode()) > limits.max_topic_length or name_error(topic, limits.max_topic_levels):
         return {}

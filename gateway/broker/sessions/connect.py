@@ -1,6 +1,5 @@
-"""CONNECT and AUTH: who a client is, the session it gets, what its connection may do; and clients that fall silent.
-Pure.
-"""
+"""CONNECT and AUTH: who a client is, which session it gets, what its connection may do; and clients that fall silent.
+Pure."""
 
 from __future__ import annotations
 
@@ -40,9 +39,9 @@ from gateway.session.session import Session, session_expiry
 SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 LATE = COARSE + FINE
-"""A tick that comes so long after the one before it is that of a gateway that has stood still."""
+"""A tick that comes this long after the last one shows that the gateway has stood still."""
 LOOKED_AT = 500
-"""Connections in each step of a look at all of them."""
+"""Connections looked at in each step of a look at all of them."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -58,7 +57,7 @@ _SHOWN = 256
 
 
 class ConnectHandler:
-    """The beginning of connections."""
+    """Handles CONNECT and AUTH, and ends connections whose time is up."""
 
     def __init__(
         self,
@@ -89,8 +88,8 @@ class ConnectHandler:
         """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
 
     def while_deciding(self, connection: Connection, packet: Any) -> None:
-        """AUTH or DISCONNECT of a client whose CONNECT is being decided. What else it sends waits until then, and is
-        dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
+        """Take AUTH or DISCONNECT from a client whose CONNECT is being decided. Everything else it sends waits until
+        then, and is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
         if packet[0] >> 4 == AUTH:
             self.auth(connection, packet)
         else:
@@ -99,7 +98,7 @@ class ConnectHandler:
     # -- CONNECT --
 
     def connect(self, connection: Connection, packet: Any) -> None:
-        """Check what can be checked here, then ask who it is."""
+        """Check what can be checked here, then have access control find out who the client is."""
         context, connect = self.context, packet[1]
         if connection.state != NEW:  # [MQTT-3.1.0-2]
             context.protocol_error(connection, ProtocolError("a second CONNECT"))
@@ -122,7 +121,7 @@ class ConnectHandler:
             self._deciding = False
 
     def _decided(self, connection: Connection, verdict: Verdict) -> None:
-        """Authentication has answered (perhaps much later)."""
+        """Act on the answer of authentication, which may come much later."""
         if connection.state != AUTHENTICATING:
             return
         context, connect = self.context, connection.request
@@ -145,28 +144,28 @@ class ConnectHandler:
             context.flush()
 
     def _refuse(self, connection: Connection, verdict: Verdict) -> None:
-        """It is not who it says. [MQTT-4.12.0-1] [MQTT-4.12.0-4]"""
+        """Refuse a client that is not who it says it is. [MQTT-4.12.0-1] [MQTT-4.12.0-4]"""
         failure = _FAILURES.get(verdict.reason)
         if failure is not None:
             self.context.counters.mqtt_auth_failures[connection.link.listener, failure] += 1
         self.connacks.refuse(connection, verdict.reason, verdict.text)
 
     def _refuse_now(self, connection: Connection) -> None:
-        """A refusal was held back for long enough."""
+        """Send a refusal that was held back for long enough."""
         if connection.state == AUTHENTICATING and connection.refusal is not None:
             self._refuse(connection, connection.refusal)
             self.context.flush()
 
     def _take_early(self, connection: Connection) -> None:
-        """What came after CONNECT, once it is accepted."""
+        """Have what came after CONNECT taken, once that is accepted."""
         if connection.state == ONLINE:
             self.on_online(connection)
 
     def _accept(
         self, connection: Connection, connect: Connect, verdict: Verdict, *, heard: bool = False, asked: bool = False
     ) -> None:
-        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `heard`:
-        its older connection is, to its end; `asked`: no other gateway has its session."""
+        """Give a client that is who it says it is its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `heard`:
+        all that its older connection has sent is taken; `asked`: no other gateway has its session."""
         client_id = verdict.client_id or connect.client_id
         made_up = not client_id
         if made_up:  # [MQTT-3.1.3-6]
@@ -199,7 +198,8 @@ class ConnectHandler:
         self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
 
     def _all_are_full(self) -> bool:
-        """Whether the gateways together hold as many sessions as may be; only now is it known that this one is new."""
+        """Whether the gateways together hold as many sessions as they may; only now is it known that this session is
+        new."""
         if self.ownership is None:
             return False
         context = self.context
@@ -207,7 +207,7 @@ class ConnectHandler:
         return len(context.sessions) + elsewhere >= context.limits.max_sessions
 
     def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
-        """What a CONNECT had to wait for has happened; perhaps its client does not wait any more."""
+        """Go on with a CONNECT once what it waited for has happened; its client may have left meanwhile."""
         if connection.state == AUTHENTICATING:
             self._accept(connection, connect, verdict, heard=True, asked=asked)
             self._take_early(connection)
@@ -265,8 +265,8 @@ class ConnectHandler:
     def _claim(
         self, connection: Connection, connect: Connect, client_id: str, expiry: int
     ) -> tuple[Session, bool]:  # fmt: skip
-        """The session, taken over, resumed or new, and session present. [MQTT3-3.1.2-4] [MQTT5-3.1.2-5] [MQTT5-3.1.2-6]
-        [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
+        """The session, taken over, resumed or new, and whether it was present. [MQTT3-3.1.2-4] [MQTT5-3.1.2-5]
+        [MQTT5-3.1.2-6] [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
         context = self.context
         session = context.sessions.get(client_id)
         if session is not None and session.is_due(context.now):
@@ -295,7 +295,7 @@ class ConnectHandler:
         return session, present
 
     def _apply_limits(self, connection: Connection, session: Session, connect: Connect) -> None:
-        """What this connection may do. [MQTT-3.2.2-22] [MQTT-4.9.0-1] [MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
+        """Set what this connection may do. [MQTT-3.2.2-22] [MQTT-4.9.0-1] [MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
         limits, properties = connection.limits, connect.properties
         keep_alive = connect.keep_alive
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
@@ -311,8 +311,8 @@ class ConnectHandler:
     # -- AUTH --
 
     def auth(self, connection: Connection, packet: Any) -> None:
-        """A step of enhanced authentication, or re-authentication on a live connection [MQTT-4.12.1-1], which begins
-        anew whenever the client begins it."""
+        """Take a step of enhanced authentication, or of re-authentication on a live connection [MQTT-4.12.1-1], which
+        starts over whenever the client begins it."""
         context, connect = self.context, connection.request
         method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
         agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
@@ -335,13 +335,14 @@ class ConnectHandler:
             self._prove(connection, data)
 
     def _prove(self, connection: Connection, data: bytes) -> None:
-        """One after the other: of two tokens the one that came last holds, whichever took longer to look at."""
+        """Have one proof checked at a time: of two tokens the one that came last holds, whichever took longer to
+        check."""
         connection.proving = True
         connection.proving_since = connection.proving_since or self.context.scheduler.monotonic()
         self.context.access.exchange(connection, data, lambda verdict: self._decided_again(connection, verdict))
 
     def _decided_again(self, connection: Connection, verdict: Verdict) -> None:
-        """Re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
+        """Act on the answer to a re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
         if connection.state != ONLINE:
             return
         connection.proving, connection.exchange = False, verdict.exchange
@@ -365,7 +366,8 @@ class ConnectHandler:
         self.context.flush()
 
     def _send_auth(self, connection: Connection, verdict: Verdict) -> None:
-        """AUTH, to a client that takes a packet of its size [MQTT5-3.1.2-24]."""
+        """Send AUTH to a client that takes a packet of its size [MQTT5-3.1.2-24]; end the connection of one that does
+        not."""
         connect = connection.request
         data = writer.encode_auth(_auth(verdict, connect))
         if len(data) <= connect.properties.get(prop.MAXIMUM_PACKET_SIZE, len(data)):
@@ -378,9 +380,10 @@ class ConnectHandler:
     # -- time --
 
     def tick(self, now: float) -> Iterator[None]:
-        """Silence, slow CONNECTs, expired tokens and certificates, sockets that wait for a commit after their client's
-        end: a step for each connection that is ended, and for some that are not. Behind a stop of the gateway itself
-        only those are too slow who were so before: what the others have sent meanwhile is read first."""
+        """End connections that are silent, slow to send CONNECT, or whose token or certificate has expired, and close
+        sockets that have waited too long for a commit after their client's end. One step for each connection that is
+        ended, and for some that are not. After the gateway itself has stood still, only those count as too slow that
+        were so before: what the others have sent meanwhile is read first."""
         context, before, self._ticked = self.context, self._ticked, now
         due = before if now - before > LATE else now
         for number, connection in enumerate(list(context.connections), 1):
@@ -412,15 +415,15 @@ class ConnectHandler:
             yield
 
     def _deadline(self, connection: Connection) -> float:
-        """Until when a client is waited for; or until when it waits, while it is for the gateway to decide."""
+        """Until when a client is waited for; or, while the gateway has to decide, until when the client waits."""
         limits = self.context.limits
         if connection.state == AUTHENTICATING and connection.exchange is None:
             return connection.asked_at + limits.patience
         return connection.connected_at + limits.connect_timeout
 
     def _unproved(self, connection: Connection, due: float) -> str:
-        """Why a client that authenticates itself again has failed: it, or the gateway, has not done its part in the
-        time that CONNECT has, however often the client begins anew [MQTT-4.12.1-2]. Empty: it may yet."""
+        """Why a re-authentication has failed: the client, or the gateway, has not done its part within the time that a
+        CONNECT has, however often the client begins anew [MQTT-4.12.1-2]. Empty: there is time left."""
         limits, since = self.context.limits, connection.proving_since
         if not since or due <= since + (limits.patience if connection.proving else limits.connect_timeout):
             return ""
@@ -429,13 +432,13 @@ class ConnectHandler:
         return "" if connection.link.unread() else _NO_AUTH
 
     def _is_ours(self, connection: Connection) -> bool:
-        """Whether it is the gateway for whom a connection waits that has sent no CONNECT: it has not read it, or has
-        put it off."""
+        """Whether a connection without a CONNECT waits for the gateway, which has not read what it sent or has put it
+        off."""
         return connection.state == NEW and not self.endings.is_heard(connection)
 
     def _too_late(self, connection: Connection) -> None:
-        """No CONNECT came, or what it asks for could not be decided, within the connect timeout. Whoever has sent a
-        CONNECT is answered."""
+        """End a connection of which no CONNECT came, or whose CONNECT could not be decided, within the connect timeout.
+        A client that has sent a CONNECT is answered."""
         if connection.refusal is not None:
             self._refuse_now(connection)
             return
@@ -462,7 +465,7 @@ class KeepAlive:
         self._short: set[Connection] = set()
 
     def begin(self, connection: Connection, seconds: int) -> None:
-        """The keep-alive that holds for a connection; 0 never ends it."""
+        """Set the keep-alive of a connection; 0 never ends it."""
         if not seconds:
             connection.keep_alive = 0.0
             return
@@ -474,7 +477,7 @@ class KeepAlive:
             self._short.add(connection)
 
     def _look(self) -> None:
-        """Every quarter of a second while a client has a short keep-alive."""
+        """Look at the clients with a short keep-alive; called every quarter of a second while there are any."""
         context, now = self.context, self.context.scheduler.monotonic()
         context.now = context.scheduler.now()
         context.slices.run("short keep-alives", lambda: self._checked(now), TICK_SECONDS)
@@ -491,8 +494,9 @@ class KeepAlive:
                 yield
 
     def check(self, connection: Connection, now: float) -> bool:
-        """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours; so is it
-        while something of the client lies unread, because the gateway stood still or reads it later."""
+        """Whether the connection was silent for too long, and has been ended. Before CONNACK the silence is the
+        gateway's; so it is while something from the client lies unread, because the gateway stood still or reads it
+        later."""
         silent = 0 < connection.keep_alive < now - connection.last_read
         if silent and connection.connack_sent and not connection.link.unread():
             text = "silent for 1.5 keep-alive periods"
@@ -502,7 +506,7 @@ class KeepAlive:
 
 
 def _ended(connection: Connection, now: float) -> str:
-    """Why what a client has proved holds no longer; empty: it does."""
+    """Why what a client has proved no longer holds; empty if it does."""
     if 0 < connection.link.certificate_ends < now:
         return "its certificate has ended"
     if connection.auth is None or not 0 < connection.auth.expires < now:

@@ -1,10 +1,9 @@
-"""What a connection sends before it is online: CONNECT, and what its client does not wait with until that is answered.
-Pure.
+"""What a connection sends before it is online: CONNECT, and what its client sends without waiting for CONNACK. Pure.
 
 Whoever sends it is a stranger. So what is behind a CONNECT is kept as it came, and nothing of it is decoded before its
-turn, within a bound for each and one for all together. Where the CONNECT names an Authentication Method, AUTH and
-DISCONNECT alone may be there [MQTT-3.1.2-30], and are taken while it is being decided. Another client that leaves at
-once may have come to end the session it had.
+turn, within a bound for each connection and one for all together. Where the CONNECT names an Authentication Method,
+only AUTH and DISCONNECT may follow it [MQTT-3.1.2-30], and they are taken while it is being decided. Another client
+that disconnects at once may have come to end the session it had.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
 MOST_TOGETHER = 64 << 20
-"""Bytes that are kept of all connections that are not online."""
+"""Bytes that are kept of all connections that are not online, together."""
 LEAST = 4096
-"""So much of each is kept however much that is together: strangers must not keep others from connecting."""
+"""This much of each connection is kept however much that is together: strangers must not keep others from
+connecting."""
 _ONLY_AUTH = "until CONNACK a client with an Authentication Method sends AUTH and DISCONNECT only"
 
 
@@ -40,7 +40,7 @@ class Early:
         """Told of a client that had to wait and is online now; set by the hub."""
 
     def take(self, connection: Connection, data: bytes) -> bytes:
-        """Take what has come. Returned is what is left for the session, if the client has one by now."""
+        """Take what has come; returns what is left for the session, if the client has one by now."""
         if connection.state == NEW:
             connect, data = connection.reader.first(data)
             if connect is None:
@@ -63,7 +63,7 @@ class Early:
         return data
 
     def taken(self, connection: Connection) -> bytes:
-        """What is kept of a client that has just become online."""
+        """Take away, and return, what is kept of a client that has just come online."""
         data = bytes(connection.early)
         connection.early.clear()
         self.context.keep_of_stranger(connection, 0)
@@ -72,8 +72,8 @@ class Early:
         return data
 
     def _take_exchange(self, connection: Connection) -> None:
-        """AUTH and DISCONNECT, as long as they are what comes first. Where the client has been asked for AUTH nothing
-        else may be there; kept, it would be in the way of the AUTH that is waited for."""
+        """Take AUTH and DISCONNECT as long as one of them comes first. Where the client has been asked for AUTH,
+        nothing else may be there; if it were kept, it would be in the way of the AUTH that is waited for."""
         early, reader = connection.early, connection.reader
         at_once = {AUTH, DISCONNECT} if prop.AUTHENTICATION_METHOD in connection.request.properties else {AUTH}
         while early and early[0] >> 4 in at_once and connection.state == AUTHENTICATING:

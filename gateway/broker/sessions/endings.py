@@ -4,7 +4,7 @@ What is stored for a session is taken in the unit of work that ends it, so it ha
 manager is remote it is read first, and the session ends when the answer arrives. Until then it is a session like any
 other without a client, and a CONNECT of that client waits; nobody else does.
 
-What a member of shared subscriptions has not taken when its session ends is given to another member.
+What a member of shared subscriptions has not acknowledged when its session ends is given to another member.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from gateway.session.session import Session
 _AGAIN_SECONDS = 1.0
 _STOPPING = "the gateway is stopping"
 GIVING_SECONDS = 0.01
-"""In one turn, for giving what ended sessions leave to other members of their shared subscriptions."""
+"""Time in one turn for giving what ended sessions leave to other members of their shared subscriptions."""
 
 Unacknowledged = tuple[str, Publication]
-"""The shared subscription a message came through, and the message."""
+"""The shared subscription that a message came through, and the message."""
 
 
 class Endings:
-    """Ends connections and sessions. One session is read at a time: after an outage many may be due."""
+    """Ends connections and sessions. Stored messages are read for one session at a time: after an outage many may be
+    due."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Endings:
         self.connacks = connacks
         self.put_off = put_off
         self.give_elsewhere: Callable[[str, Publication], None] = lambda _name, _publication: None
-        """Gives what was for a member of a shared subscription to one at another gateway."""
+        """Gives what was for a member of a shared subscription to a member at another gateway."""
         self.is_in_hand: Callable[[Connection], bool] = lambda _connection: False
         """Whether something of a connection has been read in this very moment; set by the hub."""
         self.expired_clients = 0
@@ -85,13 +86,13 @@ class Endings:
         self._to_read: deque[Ending] = deque()
         self._reading: Ending | None = None
         self._known: dict[Session, Iterable[Stored]] = {}
-        """What is stored for sessions that may end now."""
+        """What is stored for sessions that are ending at this moment."""
 
     # -- connections --
 
     def disconnect(self, connection: Connection, packet: Any) -> None:
-        """The client leaves: its will is not published if it leaves in order [MQTT-3.14.4-3]. Any other reason, one of
-        an error too, leaves the will to be published [MQTT-3.1.2-8]."""
+        """Take a client's DISCONNECT: its will is not published if it leaves in order [MQTT-3.14.4-3]; any other
+        reason, errors included, leaves the will to be published [MQTT-3.1.2-8]."""
         context, session, record = self.context, connection.session, packet[1]
         if connection.state == ONLINE:
             wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
@@ -108,8 +109,9 @@ class Endings:
         self._close_when_committed(connection)
 
     def _close_when_committed(self, connection: Connection) -> None:
-        """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
-        closes, so that a client that saw the end is never contradicted by a kill."""
+        """End a connection whose client has sent DISCONNECT. What that changes (no will, its session's expiry) is
+        durable before the socket closes, so that what a client concludes from the close stays true even if the gateway
+        is killed."""
         connection.close_reason = "normal"
         self.context.write(connection)
         connection.leaving = not self.parking.withholds(connection)
@@ -117,14 +119,15 @@ class Endings:
         self.context.close_when_committed(connection)
 
     def leave(self, connection: Connection) -> None:
-        """The gateway stops."""
+        """Close a connection because the gateway stops."""
         if connection.state == AUTHENTICATING:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self.connacks.refuse(connection, reasons.SERVER_UNAVAILABLE, _STOPPING)
         else:
             self.hand_back(connection, "draining", _STOPPING)
 
     def hand_back(self, connection: Connection, why: DisconnectReason, text: str) -> None:
-        """5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
+        """Close a connection and tell 5.0 clients to come back elsewhere; what they have published is still
+        acknowledged."""
         context = self.context
         moved = context.limits.server_reference
         reason = reasons.USE_ANOTHER_SERVER if moved else reasons.SERVER_SHUTTING_DOWN
@@ -134,8 +137,9 @@ class Endings:
             context.refuse(connection, reason, why, text)
 
     def must_release_first(self, session: Session) -> bool:
-        """Whether a PUBREL of it is not committed yet. What it releases may still be parked, and is put from here
-        then: it must not be released elsewhere as well. Its client is elsewhere now, and releases nothing more here."""
+        """Whether a PUBREL of the session is not committed yet. What it releases may still be parked, and is then put
+        from here: it must not be released elsewhere as well. As the client is elsewhere by now, its connection here is
+        closed and releases nothing more."""
         if not self.context.being_taken(STAGED, session.staged_key):
             return bool(session.releasing)
         if session.connection is not None:
@@ -143,18 +147,19 @@ class Endings:
         return True
 
     def is_heard(self, connection: Connection | None) -> bool:
-        """Whether all that its client has sent so far is taken, as far as that does not take many turns."""
+        """Whether all that the client of a connection has sent so far is taken, except for packets that take many
+        turns."""
         if connection is None:
             return True
         unread = connection.link.unread() or self.is_in_hand(connection)
         return not (connection.early or unread or self.put_off.is_behind(connection))
 
     def take_over(self, older: Connection) -> None:
-        """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""
+        """Close the older connection of a client that connects again [MQTT5-3.1.4-3]."""
         self.context.refuse(older, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")
 
     def ended(self, connection: Connection, why: DisconnectReason) -> None:
-        """The connection has ended, for whatever reason: only now may its session end [MQTT-4.1.0-1]
+        """Note that a connection has ended, for whatever reason: only now may its session end [MQTT-4.1.0-1]
         [MQTT3-4.1.0-2]."""
         context = self.context
         if connection.state == CLOSED:
@@ -191,8 +196,8 @@ class Endings:
             context.persist(session)
 
     def forget(self, connection: Connection) -> None:
-        """Its end has met a defect: it is no more all the same. Its session stays as it is stored, and is one of a
-        client that has gone away at the next start."""
+        """Remove a connection whose ending met a defect. Its session stays as it is stored, and counts at the next
+        start as that of a client that has gone away."""
         connection.state = CLOSED
         self.context.set_aside.run("call", "who asks", lambda: self.context.sessions.asked(connection))
         self.context.keep_of_stranger(connection, 0)
@@ -209,7 +214,7 @@ class Endings:
     # -- sessions --
 
     def end(self, session: Session) -> None:
-        """The session ends: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
+        """End a session: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         context, batch = self.context, self.context.batch
         left = deque(self._unacknowledged(session))
         session.ended, session.outflow.retained = True, None
@@ -230,12 +235,12 @@ class Endings:
                 self._give_some()
 
     def unsubscribe_all(self, session: Session) -> None:
-        """The session has no subscriptions any more."""
+        """Remove all subscriptions of a session."""
         self.router.unsubscribe_all(session)
         session.subscriptions.clear()
 
     def _take_stored(self, session: Session) -> None:
-        """What is stored for a session is taken with it."""
+        """Take everything that is stored for a session off its queue."""
         context, batch = self.context, self.context.batch
         being_taken = context.being_taken(OUT, session.key)
         manager, far = context.queue_manager, context.remote_reads is not None
@@ -251,7 +256,7 @@ class Endings:
         context.stored.emptied(session)
 
     def tick(self) -> Iterator[None]:
-        """Sessions and wills that are due, one at each step."""
+        """Publish wills and end sessions that are due, one session at each step."""
         context = self.context
         for session in context.sessions.due(context.now):
             if session.will_at and session.will_at <= context.now:
@@ -261,7 +266,7 @@ class Endings:
             yield
 
     def expire(self, session: Session) -> None:
-        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
+        """End a session whose expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
         if self._ready(session, Waiter(None, lambda: self._expire_if_due(session))):
             self.expired_clients += 1
             self.wills.fire(session)
@@ -274,8 +279,8 @@ class Endings:
     # -- what is stored for a session is read before it ends --
 
     def must_end_first(self, client_id: str, clean_start: bool, waiter: Waiter) -> bool:
-        """Whether an earlier session of a client that connects has to end first and has not; the waiter is called
-        then."""
+        """Whether an earlier session of a client that connects has to end first and has not; the waiter is called when
+        it has."""
         context, session = self.context, self.context.sessions.get(client_id)
         if session is not None and session in context.sessions.ending:
             self._wait(session, waiter)
@@ -289,7 +294,7 @@ class Endings:
         return (anew or session.is_due(context.now)) and not self._ready(session, waiter)
 
     def end_when_read(self, session: Session) -> None:
-        """End a session that has lost its client, at once or when it is known what is stored for it."""
+        """End a session that has lost its client: at once, or when what is stored for it is known."""
         if self._ready(session, Waiter(None, lambda: self._end_if_alone(session))):
             self.end(session)
             return
@@ -314,7 +319,7 @@ class Endings:
         return False
 
     def _wait(self, session: Session, waiter: Waiter) -> None:
-        """Somebody else waits for a session that is to be read: it is the next one."""
+        """Add a waiter for a session that is to be read; that session is read next."""
         ending = self.context.sessions.ending[session]
         ending.add_waiter(waiter)
         if ending in self._to_read:
@@ -399,7 +404,8 @@ class Endings:
         return left
 
     def _give_some(self) -> None:
-        """Some of what was left in memory. Of many members that leave together the next is not yet gone."""
+        """Give away some of what was left in memory. In slices, so that of many members that leave together none is
+        given what the next one to leave would have to pass on."""
         context = self.context
         context.now = context.scheduler.now()
         until = context.scheduler.monotonic() + GIVING_SECONDS
@@ -415,7 +421,8 @@ class Endings:
         self.context.flush()
 
     def _give_to_others(self, left: deque[Unacknowledged], until: float) -> None:
-        """To another member of the same shared subscription, if there is one; as many as there is time for."""
+        """Give messages to another member of the same shared subscription, if there is one; as many as there is time
+        for."""
         monotonic = self.context.scheduler.monotonic
         others: dict[tuple[str, bytes], Shared | None] = {}
         while left and monotonic() <= until:

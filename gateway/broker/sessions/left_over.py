@@ -1,7 +1,7 @@
 """Sessions of gateways that are no more, until they are taken over: which comes next, and who has to wait for it. Pure.
 
-What is stored for a session may be ten thousands of messages, which are read page by page. Devices that have come back
-are not to wait for the sessions of all others, and those that have no session there wait for none.
+What is stored for a session may be tens of thousands of messages, which are read page by page. Devices that have come
+back are not to wait for the sessions of all others, and those that have no session there wait for none.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.session.record import key_of
 
 _MANY = 100
 _TOGETHER = 16
-"""So many are read at once: each read is a turn of its own, and what is written after it is one commit."""
+"""Sessions that are read at once: each read is a turn of its own, and what is written after it is one commit."""
 _MOST_BYTES = 32 << 10
-"""Of the records of those: thousands of filters take their time."""
+"""Bytes of the records of these sessions: thousands of filters take their time."""
 
 
 class Orphan(NamedTuple):
-    """A session as its record says."""
+    """A session of a gateway that is no more, as its record describes it."""
 
     key: bytes
     stored: Stored
@@ -42,36 +42,37 @@ class LeftOver:
         self._owners: frozenset[str] = frozenset()
         self._all_found = False
         self._orphans: OrderedDict[str, Orphan] = OrderedDict()
-        """The first of so many is found at once, however many have gone before it."""
+        """By client identifier. The first of an OrderedDict is found at once, however many have been removed before
+        it."""
         self._awaited: list[str] = []
-        """Those of clients that wait, as far as is known."""
+        """Those of clients that wait, as far as is known; the last comes next."""
         self._until_looked = 0
-        """So many are taken before it is looked again who waits: many may, for something else."""
+        """How many are taken before the next look at who waits: many clients may wait for something else."""
 
     def begin(self, owners: Collection[str]) -> None:
-        """Theirs are looked for."""
+        """Start looking for the sessions of these owners."""
         self._owners, self._all_found = frozenset(owners), False
         self._orphans.clear()
         self._awaited.clear()
         self._until_looked = 0
 
     def found(self, orphan: Orphan) -> None:
-        """One of them."""
+        """Add one of them."""
         self._orphans[orphan.record["client"]] = orphan
 
     def all_found(self) -> None:
-        """There are no others."""
+        """Note that there are no others."""
         self._all_found = True
 
     def may_have(self, client_id: str, expired_owners: Collection[str]) -> bool:
-        """Whether the session of a client may be among those that are left; of all gateways that are no more."""
+        """Whether the session of a client may be among those left, considering all gateways that are no more."""
         if not self._all_found or not self._owners.issuperset(expired_owners):
             return True
         return client_id in self._orphans
 
     def next(self, waiting: Collection[str]) -> list[Orphan]:
-        """Some, first those whose clients wait: of these the first in `waiting`, which waits longest and has the least
-        time left until `connect_timeout`. Empty: none is left."""
+        """Some of the sessions left, first those whose clients wait: of these the first in `waiting`, which has waited
+        longest and has the least time left until `connect_timeout`. Empty if none is left."""
         if self._until_looked <= 0:
             self._awaited = [one for one in waiting if one in self._orphans]
             self._awaited.reverse()
@@ -83,19 +84,19 @@ class LeftOver:
         return list(islice(some.values(), _TOGETHER))
 
     def taken(self, orphan: Orphan) -> None:
-        """It is not left any more."""
+        """Remove a session that has been taken over."""
         del self._orphans[orphan.record["client"]]
         self._until_looked -= 1
 
 
 class Begun(NamedTuple):
-    """What is read of a session at once: most have no more, and thousands may be read."""
+    """What is read of a session in one go: most have no more, and thousands may be read."""
 
     staged: list[Stored]
     wills: list[Stored]
-    """Where it was given; those of gateways that are no more are read with each other."""
+    """Empty if it was not asked for: the wills of gateways that are no more are read together."""
     page: list[Stored]
-    """The first of what is stored for it."""
+    """The first page of what is stored for it."""
 
 
 def _begin(manager: BatchQueueManager, client: str, *, wills: bool) -> Begun:
@@ -105,7 +106,8 @@ def _begin(manager: BatchQueueManager, client: str, *, wills: bool) -> Begun:
 
 
 def begin_several(manager: BatchQueueManager, orphans: Iterable[Orphan]) -> list[tuple[Orphan, Begun]]:
-    """Read the beginning of the first of these, until it is as much as others wait for; at least one."""
+    """Read the beginning of the first of these sessions, at least of one, until it is as much as others can be made to
+    wait for. Returns those that were read."""
     found, rows, size = list[tuple[Orphan, Begun]](), 0, 0
     for orphan in orphans:
         begun = _begin(manager, orphan.record["client"], wills=False)
@@ -120,7 +122,7 @@ def begin_several(manager: BatchQueueManager, orphans: Iterable[Orphan]) -> list
 def left_by_pages(
     context: Context, record: dict[str, Any], stored: Stored, begun: Begun | None = None
 ) -> Reads[Left]:  # fmt: skip
-    """A session as it lies on the state queues. Others may read between two pages."""
+    """Read a session as it lies on the state queues, page by page; others may take their turn between two pages."""
     manager, client = context.queue_manager, record["client"]
     staged, wills, page = begun or (yield partial(_begin, manager, client, wills=True))
     looked = Looked()
@@ -140,4 +142,4 @@ def left_by_pages(
 
 
 def _nothing() -> None:
-    """Read where others get their turn."""
+    """A read of nothing, which lets others take their turn."""

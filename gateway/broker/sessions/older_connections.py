@@ -1,11 +1,11 @@
-"""CONNECTs of clients whose older connection is not heard to its end: what it has sent comes first, and may be that its
-client leaves. Pure.
+"""CONNECTs that wait because not everything that the client's older connection has sent is taken yet: that comes first,
+and the last of it may be a DISCONNECT. Pure.
 
-Those of one client go on in the order in which they came, however long it took to find out who sent each of them. One
-of whom that is not known yet is waited for where it has sent more than its CONNECT, but not for long: then it is
-refused, as the same client has connected again.
+CONNECTs of one client go on in the order in which they came, however long it took to find out who sent each of them. An
+earlier connection whose client is not known yet is waited for if it has sent more than its CONNECT, but not for long:
+then it is refused, because the same client has connected again.
 
-All of them are looked at together, for a moment in each turn: somebody may have very many, and an older connection
+All that wait are looked at together, for a moment in each turn: somebody may have very many, and an older connection
 that sends on and on.
 """
 
@@ -22,10 +22,10 @@ from gateway.broker.sessions.endings import Endings
 from gateway.session.connection import AUTHENTICATING, Connection
 
 LOOKS, LOOK_SECONDS = 100, 0.005
-"""How often it is looked whether the older connection of a client is heard to its end, and when again. What is not
-taken by then is of a client that sends on, or of one that may be anybody."""
+"""How often, and how far apart in seconds, the older connection of a client is looked at. What is not taken by the last
+look is of a client that never stops sending, or of a connection that may be anybody's."""
 SLICE_SECONDS = 0.002
-"""In one turn, for all who wait."""
+"""Time in one turn for all that wait."""
 
 
 @dataclass(slots=True)
@@ -34,13 +34,13 @@ class _Line:
 
     waiting: deque[tuple[Connection, Callable[[], None]]] = field(default_factory=deque)
     looks: int = 0
-    """How often it was looked for the first of them."""
+    """How often the first of them was looked at."""
     unheard: Connection | None = None
-    """One of whom nothing is known, and that was not heard to its end when it was looked last: it is looked at first,
-    as there may be very many."""
+    """A connection whose client is not known, and that had more to be taken at the last look: it is looked at first, as
+    there may be very many."""
 
     def add(self, connection: Connection, call: Callable[[], None]) -> None:
-        """In the order in which they came."""
+        """Insert a CONNECT in the order in which they came."""
         place = len(self.waiting)
         while place and self.waiting[place - 1][0].asked_at > connection.asked_at:
             place -= 1
@@ -48,7 +48,7 @@ class _Line:
 
 
 class OlderConnections:
-    """Those who wait for them, by client."""
+    """The CONNECTs that wait for older connections, by client identifier."""
 
     def __init__(self, context: Context, endings: Endings) -> None:
         self.context = context
@@ -56,11 +56,11 @@ class OlderConnections:
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._planned = False
         self._overtaken: set[Connection] = set()
-        """Those that are to be refused, whatever is found out about them."""
+        """Connections that are to be refused, whatever is found out about them."""
 
     def holds_up(self, client_id: str, connection: Connection, call: Callable[[], None]) -> bool:
-        """Whether a CONNECT has to wait; then the call is made when it need not any more. Not of one that is refused,
-        as a later one has been let in."""
+        """Whether a CONNECT has to wait; the call is then made when it need not any more. The call is never made for a
+        connection that is refused because a later one has been let in."""
         session = self.context.sessions.get(client_id)
         now = None if session is None else session.connection
         if connection in self._overtaken or (now is not None and now.asked_at > connection.asked_at):
@@ -78,7 +78,7 @@ class OlderConnections:
         return True
 
     def _is_heard(self, client_id: str, line: _Line, connection: Connection) -> bool:
-        """Whether all is taken that its client had sent before."""
+        """Whether everything is taken that the client of a connection had sent before it."""
         sessions, is_heard, one = self.context.sessions, self.endings.is_heard, line.unheard
         session = sessions.get(client_id)
         if session is not None and not is_heard(session.connection):
@@ -89,7 +89,8 @@ class OlderConnections:
         return line.unheard is None
 
     def _refuse_earlier(self, connection: Connection) -> None:
-        """Whoever of them turns out to be the client has come before this one: it would be taken over at once."""
+        """Refuse the earlier connections whose client is not known yet: whichever of them turned out to be this client
+        would be taken over at once."""
         context = self.context
         earlier = context.sessions.earlier(connection)
         if not earlier:
@@ -115,7 +116,7 @@ class OlderConnections:
             self.context.scheduler.later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """At as many as there is time for; the others come first in the next turn."""
+        """Look at as many as there is time for; the others come first in the next turn."""
         context, monotonic = self.context, self.context.scheduler.monotonic
         self._planned = False
         context.now, until = context.scheduler.now(), monotonic() + SLICE_SECONDS
@@ -134,7 +135,8 @@ class OlderConnections:
             self._plan()
 
     def _goes_on(self, client_id: str, line: _Line) -> bool:
-        """Whether the first need not wait any more: it is called, if its client has not left meanwhile."""
+        """Whether the first in line need not wait any more. If so, it is taken out of the line, and its call is made
+        unless its client has left meanwhile."""
         connection, call = line.waiting[0]
         if connection.state == AUTHENTICATING:
             if line.looks < LOOKS and not self._is_heard(client_id, line, connection):

@@ -1,9 +1,9 @@
-"""Several gateways on the same state queues: a session belongs to one gateway, and a device takes it along. Pure.
+"""Several gateways on the same state queues: a session belongs to one gateway, and follows its device to another. Pure.
 
-What is stored of a session or a will names its owner. A gateway knows the sessions it owns and touches no others.
-Before it gives a session to a device that connects, it asks every other gateway: the owner closes the older connection
-(0x8E) and transfers the session, in one unit of work with its answer. The sessions of a gateway whose lease has expired
-are orphaned; one other gateway, its successor, takes them over.
+The record of a session or a will names its owner. A gateway knows the sessions it owns and touches no others. Before it
+gives a session to a device that connects, it asks every other gateway: the owner closes the older connection (0x8E) and
+transfers the session, in one unit of work with its answer. The sessions of a gateway whose lease has expired are
+orphaned; one other gateway, its successor, takes them over.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gateway.session.registry import Waiter
 from gateway.session.session import Session, will_from_record, will_record
 
 _SLICE = 50
-"""So many sessions are taken over before others get their turn."""
+"""Sessions that are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS, _LOOKS = 0.05, 1.0, 10
 
 
@@ -98,12 +98,12 @@ class Ownership:
         self._wills_due: set[str] = set()
         """Clients of gateways that are no more: their wills are published before they connect again."""
         self._deferred: dict[str, list[Message]] = {}
-        """Questions that cannot be answered yet."""
+        """Questions that cannot be answered yet, by client."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
         self._until_received: list[Message] = []
-        """That a gateway is no more, and what follows, while sessions are being read that may come from there: whoever
-        takes over from it goes on when it is known here who gets what it has left."""
+        """Messages that a gateway is no more, and what followed them, while sessions are read that may come from there:
+        its successor goes on when it is known here who gets what it has left."""
         self._awaited: set[str] = set()
         """The clients of those sessions."""
         self._over: set[str] = set()
@@ -118,19 +118,19 @@ class Ownership:
         return not self.owners.peers()
 
     def expired_owners(self) -> list[str]:
-        """Gateways whose sessions and wills this one takes over as it is recovered: where there are others, none."""
+        """The gateways whose sessions and wills this one takes over as it recovers; none if there are others."""
         self._recovering = [] if self.owners.peers() else self.owners.expired_owners()
         return self._recovering
 
     def is_own(self, record: dict[str, Any]) -> bool:
-        """Whether a stored session or will is this gateway's as it is recovered."""
+        """Whether a stored session or will is this gateway's during recovery."""
         owner = record.get("owner", "")
         return owner == self.instance or owner in self._recovering
 
     def recovered(self, expired: list[str]) -> None:
-        """All that is this gateway's has been recovered, with what these others left: from now on messages of other
-        gateways are answered. Where there are others nothing is taken over before these have told what they want, and
-        have given whom they were asked for by those that are no more."""
+        """All that is this gateway's, with what these others left, has been recovered: messages of other gateways are
+        answered from now on. Where there are others, nothing is taken over before these have told what they want, and
+        have given up what gateways that are no more had asked them for."""
         gone = [owner for owner in expired if owner]
         self.context.on_succession(gone)
         self.interests.changed()
@@ -152,7 +152,7 @@ class Ownership:
             self._load()
 
     def _join(self) -> Steps[None]:
-        """Begin beside others."""
+        """Begin beside other gateways."""
         self.unfinished.ask()
         yield from self._heard_by_all()
         self._loading = None
@@ -161,7 +161,7 @@ class Ownership:
         self.changed()
 
     def claim(self, session: Session, record: dict[str, Any]) -> None:
-        """A session that names another owner, or none, names this gateway from now on."""
+        """Write this gateway as the owner into the record of a session that names another, or none."""
         if record.get("owner", "") == self.instance:
             return
         former = record.get("owner", "")
@@ -174,7 +174,7 @@ class Ownership:
         self.context.batch.replace(SESSIONS, session.key, encode_json(record))
 
     def _settle(self, expired: list[str]) -> None:
-        """Once the open batch is committed, nothing that is stored names these owners."""
+        """Once the open batch is committed, nothing that is stored names these owners: note that then."""
         self._settling.update(expired)
         self.context.batch.after.append(lambda: self._settled(expired))
 
@@ -190,7 +190,7 @@ class Ownership:
     # -- a device connects --
 
     def holds_up(self, client_id: str, waiter: Waiter) -> bool:
-        """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
+        """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they have come."""
         is_here = self.context.sessions.get(client_id) is not None and client_id not in self.claims
         if is_here and self.joining.over and client_id not in self._wills_due:
             return False
@@ -217,7 +217,7 @@ class Ownership:
     # -- messages between gateways --
 
     def on_message(self, message: Message) -> None:
-        """Another gateway asks or answers."""
+        """Take a question or an answer from another gateway."""
         self.context.now = self.context.scheduler.now()
         kind = message["kind"]
         self.interests.introduce(message["from"])
@@ -259,7 +259,7 @@ class Ownership:
             self.unfinished.on_message(message)
 
     def _taken_over_elsewhere(self, kind: str, gateway: str, heir: str) -> None:
-        """Another gateway takes over from one that has ended; first, when it knows the sessions, and in the end."""
+        """Note that another gateway takes over from one that has ended: when it knows the sessions, and at the end."""
         if kind != "handed over":  # a session that was its own may come here next
             self.context.on_succession([gateway])
         self._over.add(gateway)
@@ -318,7 +318,7 @@ class Ownership:
         self.owners.reached("answered")
 
     def _is_anothers(self, session: Session | None, message: Message) -> bool:
-        """Whether somebody asks for a session of another user. Gateways of earlier versions do not say who asks."""
+        """Whether the session asked for belongs to another user. Gateways of earlier versions do not say who asks."""
         return "listener" in message and self.context.is_anothers(session, message["user"], message["listener"])
 
     def _defer(self, message: Message) -> None:
@@ -327,7 +327,7 @@ class Ownership:
         self._deferred.setdefault(message["client"], []).append(message)
 
     def _answer_no_more(self, ended: Collection[str]) -> None:
-        """What these have asked is not answered: a session that they are given now would be nobody's."""
+        """Drop what these have asked: a session given to them now would be nobody's."""
         for client_id, asked in list(self._deferred.items()):
             asked[:] = [one for one in asked if one["from"] not in ended]
             if not asked:
@@ -346,7 +346,7 @@ class Ownership:
     # -- transfer --
 
     def _give(self, session: Session, to: str) -> bool:
-        """Transfer it in the open batch. False: it has ended with its connection."""
+        """Transfer a session in the open batch. Returns False if it has ended with its connection."""
         context = self.context
         if session.connection is not None:
             self.endings.take_over(session.connection)
@@ -365,7 +365,7 @@ class Ownership:
         return True
 
     def _forget(self, session: Session) -> None:
-        """It is another gateway's now: nothing of it is touched any more."""
+        """Forget a session that is another gateway's now: nothing of it is touched any more."""
         context = self.context
         self.endings.unsubscribe_all(session)
         context.sessions.remove(session)
@@ -374,7 +374,7 @@ class Ownership:
         context.refill.pop(session, None)
 
     def _receive(self, message: Message) -> None:
-        """Read the session that another gateway has transferred; a device may wait for it."""
+        """Read the session that another gateway has transferred; its device may be waiting for it."""
         self.owners.reached("receiving")
         ask_in_steps(self.context, self._read(message["client"]), partial(self._received, message))
 
@@ -429,7 +429,7 @@ class Ownership:
         return session
 
     def _restore_will(self, session: Session, left: Left) -> None:
-        """One whose delay had begun."""
+        """Restore a will whose delay had begun."""
         for stored in left.wills:
             record = decode_json(stored.data)
             session.will, session.will_at = will_from_record(record), self.context.now + record["delay"]
@@ -439,7 +439,7 @@ class Ownership:
 
     @property
     def _busy(self) -> bool:
-        """Whether sessions are being taken over: who owns what is not known as long as that takes."""
+        """Whether sessions are being taken over: who owns what is not known until then."""
         return self._loading is not None or bool(self.owners.expired_owners())
 
     def _is_left(self, client_id: str) -> bool:
@@ -449,7 +449,7 @@ class Ownership:
         )
 
     def _has_to_wait(self, client_id: str) -> bool:
-        """Whether nothing is asked for a client yet. What is published has to find all who want it."""
+        """Whether others may not be asked for a client yet. What is published has to find all who want it."""
         return not self.joining.over or self._is_left(client_id)
 
     def changed(self) -> None:
@@ -467,7 +467,7 @@ class Ownership:
         self.context.flush()
 
     def _load(self, found: Any = None) -> None:
-        """The next step, with what the last one wanted to read."""
+        """Do the next step, with what the last one wanted to read."""
         assert self._loading is not None  # noqa: S101 -- begun by `changed`
         if isinstance(found, MQError):  # it is away: from the beginning when it is back; what is taken over stays
             self._loading = None
@@ -530,7 +530,7 @@ class Ownership:
         self.owners.reached("signing")
 
     def _adopt(self, orphan: Orphan, begun: Begun) -> Steps[None]:
-        """Take one session over; its client may wait for it."""
+        """Take one session over; its client may be waiting for it."""
         context, client_id = self.context, orphan.record["client"]
         left = yield from left_by_pages(context, orphan.record, orphan.stored, begun)
         record = partial(context.set_aside.record, "session", SESSIONS, orphan.key, orphan.stored)
@@ -547,8 +547,8 @@ class Ownership:
         self.wills.restore(self.context.sessions.get(record["client"]), key, record)
 
     def _forwarded_to(self, gone: list[str]) -> Steps[None]:
-        """Publications that others have put for these gateways are for the sessions that were theirs. First all others
-        hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
+        """Take what others have put for these gateways: it is for the sessions that were theirs. First all others hear
+        that nothing is to be put for them any more, and this gateway has read all that was written to it."""
         for owner in gone:
             self.unfinished.gone_here(owner)
         self.joining.finish(unread=self.unfinished.unread)
@@ -565,11 +565,11 @@ class Ownership:
         self.unfinished.settle()
 
     def _heard_by_all(self) -> Steps[None]:
-        """All others, and this gateway, have read what has been written to them so far."""
+        """Wait until all others, and this gateway, have read what has been written to them so far."""
         yield from waited_for(self.context, partial(self.interests.ask_all, oneself=True), self._load)
 
     def _committed(self) -> Steps[None]:
-        """What is in the open batch is."""
+        """Wait until the open batch is committed."""
         yield from waited_for(self.context, self.context.batch.after.append, self._load)
 
     def _all_follow(self, owner: str) -> None:
@@ -577,12 +577,12 @@ class Ownership:
             self.interests.ask_all(partial(self.moves.known, client, move))
 
     def _inherited(self, owner: str, gone: Collection[str], found: Iterable[Stored]) -> None:
-        """`gone`: whose sessions have been read. Those of others that are no more, too, may have come from there."""
+        """Take what was left for an owner. `gone`: whose sessions are read; others' may have come from there, too."""
         peers = self.owners.peers().union(self.owners.expired_owners()).difference({"", *gone})
         self.from_others.inherited(owner, found, peers)
 
     def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
-        """A record that lies on a state queue; empty if nobody can read it: then nobody knows whose it is."""
+        """A record on a state queue; empty, and set aside, if nobody can read whose it is."""
         try:
             return record_of(what, stored)
         except (ValueError, TypeError) as error:
@@ -593,7 +593,7 @@ class Ownership:
             return {}
 
     def _ask_for(self) -> None:
-        """Who waits, but for those who have to wait on; then what others ask."""
+        """Ask for the clients that wait, except those that have to wait on; then answer what others ask."""
         sessions = self.context.sessions
         for client_id in self.claims.ask_again(lambda one: sessions.get(one) is not None, self._has_to_wait):
             self._go_on(client_id)

@@ -1,4 +1,5 @@
-"""Start-up: sessions, retained messages, half-done QoS 2 and wills come back from the state queues. Pure."""
+"""Start-up: sessions, retained messages, half-done QoS 2 exchanges and wills are restored from the state queues.
+Pure."""
 
 from __future__ import annotations
 
@@ -38,26 +39,26 @@ class Owned(Protocol):
         """Whether a stored session or will is this gateway's."""
 
     def claim(self, session: Session, record: dict[str, Any]) -> None:
-        """Write into a session's record that this gateway is its owner, where it says otherwise."""
+        """Write this gateway as the owner into the record of a session that names another, or none."""
 
     def expired_owners(self) -> list[str]:
         """Gateways whose lease has expired and whose sessions and wills are this gateway's now."""
 
     def recovered(self, expired: list[str]) -> None:
-        """All that is this gateway's has been recovered, with what these others left."""
+        """Called when all that is this gateway's, and what these others left, has been recovered."""
 
 
 class Found(NamedTuple):
-    """What has been brought back so far."""
+    """What has been restored so far."""
 
     sessions: dict[bytes, Session]
-    """By key."""
+    """The sessions, by key."""
     number: dict[str, int]
-    """How much of each kind, for the log."""
+    """How many of each kind, for the log."""
 
 
 class Recovery:
-    """Brings sessions back from their records."""
+    """Restores sessions from their records."""
 
     def __init__(
         self, context: Context, retained: Retained, expiry: Expiry, subscribe: SubscribeHandler, wills: Wills,
@@ -78,8 +79,8 @@ class Recovery:
             yield row
 
     def recover(self, owned: Owned | None) -> dict[str, int]:
-        """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
-        that a kill had ended. StoreError: a newer gateway has left something."""
+        """Restore everything that is this gateway's; returns how much there was, for the log. Wills of connections that
+        a kill had ended are queued. Raises StoreError if a newer gateway has left something."""
         try:
             return self._recover(owned)
         except NewerState as error:
@@ -114,7 +115,8 @@ class Recovery:
         return found.number
 
     def _record(self, what: UnitKind, queue: str, key: bytes, stored: Stored, call: Callable[[], object]) -> bool:
-        """A record as a unit: what nobody can read is set aside; what a newer gateway can read is not."""
+        """Handle a record as a unit: what nobody can read is set aside, but not what a newer gateway can read. Returns
+        whether the record was handled."""
         aside = partial(aside_of, queue, key, stored)
         return self.context.set_aside.run(what, key.hex(), call, aside, _PASSING)
 
@@ -149,7 +151,8 @@ class Recovery:
                 self.context.batch.take(STAGED, key, stored.token)
 
     def _stage_anew(self, session: Session, key: bytes, stored: Stored) -> None:
-        """Under another key: an older gateway staged it, or one that shared the state queues."""
+        """Stage a message under the session's own key: an older gateway staged it under another, or one that shared the
+        state queues."""
         batch, (publication, packet_id, known) = self.context.batch, qos2.read_named(stored)
         name = known or staged_name(key, stored.token)
         batch.take(STAGED, key, stored.token)
@@ -165,8 +168,8 @@ class Recovery:
             found.number["wills"] += 1
 
     def _set_aside_with_session(self, key: bytes, staged: list[tuple[bytes, Stored]]) -> None:
-        """The record of a session is set aside: what is stored for it, and what its client has staged, goes along, so
-        that the next session of that client does not find it, and a replay of all brings it back."""
+        """Set aside what is stored for a session whose record is set aside, and what its client has staged, so that the
+        client's next session does not find it, and a replay brings all of it back."""
         context, why = self.context, Refused("its session is set aside", 0)
         for where, stored in staged:
             context.set_aside.keep("staged", key.hex(), why, partial(aside_of, STAGED, where, stored))
@@ -174,7 +177,7 @@ class Recovery:
             context.set_aside.keep("stored", key.hex(), why, partial(aside_of, OUT, key, stored))
 
     def restore_session(self, record: dict[str, Any], looked: Looked | None = None) -> Session:
-        """A stored session, without its client; `looked`: at what is stored for it, where that has been."""
+        """Restore a stored session, without its client. `looked`: what is stored for it, if that has been looked at."""
         context, session = self.context, Session.from_record(record)
         if record["connected"]:  # its connection ended with the process: the time runs from now
             session.ends_at = 0.0 if session.expiry == NEVER else context.now + session.expiry
@@ -200,14 +203,14 @@ class Recovery:
         return session
 
     def _forget(self, session: Session) -> None:
-        """It could not be brought back whole."""
+        """Remove a session that could not be restored as a whole."""
         self.context.sessions.remove(session)
         self.context.stored.emptied(session)
         self.expiry.forget(session)
         self.subscribe.router.unsubscribe_all(session)
 
     def _stored(self, session: Session, looked: Looked) -> None:
-        """What is stored for it is counted; what nobody can read is set aside."""
+        """Count what is stored for a session; what nobody can read is set aside."""
         unread = sum(
             not self._record("stored", OUT, session.key, stored, partial(decode_publication, stored.data))
             for stored in looked.unread
@@ -219,28 +222,28 @@ class Recovery:
 
 
 def _aside(owned: Owned | None, queue: str, key: bytes, stored: Stored) -> Aside:
-    """A session or will that has failed. Other gateways read these queues too: what is not known to be this gateway's
-    stays for the one whose it is."""
+    """The record of a session or will that has failed, to be set aside. Raises Refused if it is not known to be this
+    gateway's: other gateways read these queues too, and it stays for its owner."""
     if owned is not None and not owned.is_alone() and not owned.is_own(decode_json(stored.data)):
         raise Refused("another gateway may own it", 0)
     return aside_of(queue, key, stored)
 
 
 def end_of_ids(used: set[int]) -> int:
-    """The packet id given last: what is stored was numbered one after the other, round 65,535, so counting goes on
-    where the widest gap begins."""
+    """The packet identifier given last. Stored messages were numbered one after the other, wrapping round at 65,535, so
+    counting goes on where the widest gap begins."""
     ordered = sorted(used)
     gaps = zip(ordered, [*ordered[1:], ordered[0] + 0xFFFF], strict=True)
     return max(gaps, key=lambda gap: gap[1] - gap[0])[0]
 
 
 def read_staged(stored: Stored) -> Staged:
-    """What was staged, as it lies there."""
+    """Read a staged message."""
     return Staged(*qos2.read_named(stored), stored.token)
 
 
 def restore_staged(session: Session, staged: Staged) -> None:
-    """It is between PUBREC and PUBREL."""
+    """Restore a message that is between PUBREC and PUBREL."""
     publication, packet_id, name, token = staged
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = token

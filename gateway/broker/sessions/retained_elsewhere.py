@@ -1,6 +1,6 @@
 """Retained messages of several gateways on the same state queues: one set, which each keeps in memory. Pure.
 
-What a gateway retains, clears or lets expire it tells the others, in the unit of work that does so. They read the
+When a gateway retains, clears or lets a message expire, it tells the others in the same unit of work. They read the
 record anew: what lies on the queue decides, so that all of them agree in the end, whoever was last. Before a new
 subscription gets its retained messages, a message of the gateway to itself has come back: by then it has read what was
 acknowledged to any publisher before.
@@ -24,12 +24,12 @@ from gateway.session.publication import Publication
 from gateway.session.record import decode_publication, key_of
 
 _LONG_TOPIC = 8192
-"""Gateways of earlier releases read short messages only: what is retained on a longer topic they know after their next
+"""Gateways of earlier releases read short messages only: they learn of what is retained on a longer topic at their next
 start."""
 _AT_ONCE = 100
-"""Records that are read in one question to the queue manager."""
+"""Records that are read with one request to the queue manager."""
 _SEVERAL = 4
-"""Records of one topic that are read in one question: gateways that retain on it at the same moment leave one each."""
+"""Records of one topic that are read with one request: gateways that retain on it at the same moment leave one each."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
 
 
@@ -59,22 +59,22 @@ class RetainedElsewhere:
         self.reads = reads
         self.write = write
         self._stale: dict[str, int] = {}
-        """Topics whose record has to be read, in this order, and which look that is."""
+        """Topics whose record has to be read, in this order, each with the number of the look that asked for it."""
         self._looks = 0
         self._reading: dict[str, int] = {}
-        """Those that are being read now."""
+        """The topics that are being read now."""
         self._changed: set[str] = set()
-        """Those among them that are retained or cleared here in the meantime."""
+        """The topics among them that have been retained or cleared here in the meantime."""
         self._number = 0
         self._waiting: dict[int, Callable[[], None]] = {}
-        """What waits until this gateway's message to itself has come back."""
+        """Calls that wait until this gateway's message to itself has come back."""
         self._then: deque[tuple[int, Callable[[], None]]] = deque()
-        """What waits until everything has been read up to a look."""
+        """Calls that wait until everything up to a look has been read."""
 
     # -- what happens here --
 
     def _changed_here(self, topic: str) -> None:
-        """It is retained or cleared here with the open batch."""
+        """Tell the others that a topic is retained or cleared here with the open batch."""
         if topic in self._reading:
             self._changed.add(topic)
         peers = self.peers()
@@ -84,15 +84,15 @@ class RetainedElsewhere:
                 self.write(peer, {"kind": "retained", "topic": topic})
 
     def _is_others(self, topic: str) -> bool:
-        """What this gateway knows of it has expired. Whether another one may have put something new in its place: then
-        the record is read, and removed only if it is the one that has expired."""
+        """Whether another gateway may have put something new in place of a message that has expired here: then the
+        record is read, and removed only if it is the one that has expired."""
         if not self.peers():
             return False
         self._look(topic)
         return True
 
     def when_current(self, call: Callable[[], None]) -> None:
-        """Call it when the open batch is committed and what others had retained before is known here."""
+        """Make a call when the open batch is committed and what others had retained before is known here."""
         if not self.peers():
             self.context.batch.after.append(call)
             return
@@ -103,7 +103,8 @@ class RetainedElsewhere:
     # -- messages --
 
     def on_message(self, message: Message) -> None:
-        """Another gateway has retained or cleared something, or a message of this gateway to itself has come back."""
+        """Take the message that another gateway has retained or cleared something, or a message of this gateway to
+        itself."""
         if message["kind"] == "retained":
             self._look(message["topic"])
         elif message["kind"] == "current" and message["from"] == self.instance:
@@ -162,7 +163,7 @@ class RetainedElsewhere:
         self._go_on()
 
     def _is_under_way(self, topic: str) -> bool:
-        """Whether it is being retained or cleared here."""
+        """Whether a topic is being retained or cleared here."""
         context, lane = self.context, (RETAINED, key_of(topic))
         batches = [context.batch, *context.attempts, *([context.running] if context.committing else [])]
         return any(lane in batch.replaces for batch in batches)
@@ -182,8 +183,8 @@ class RetainedElsewhere:
             self.retained.restore(publication)
 
     def _go_on(self) -> None:
-        """Let those go on for whom enough has been read. A topic that is looked at again, because it is being retained
-        here, keeps nobody waiting: what is known of it is newer than what was asked for."""
+        """Make the calls for which enough has been read. A topic that is looked at again because it is being retained
+        here delays no call: what is known of it is newer than what was asked for."""
         oldest = min([*islice(self._reading.values(), 1), *islice(self._stale.values(), 1)], default=inf)
         while self._then and self._then[0][0] < oldest:
             _, call = self._then.popleft()

@@ -1,4 +1,4 @@
-"""What is counted over all sessions: in slices, as there may be a hundred thousand. Pure."""
+"""Figures counted over all sessions, in slices, as there may be a hundred thousand. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.broker.context import Context
 
 
 class SessionCounts:
-    """The numbers that were counted last."""
+    """The figures of the last count."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -18,10 +18,10 @@ class SessionCounts:
         self.out = 0
         """Messages of QoS 1 and 2 that were sent and are not acknowledged."""
         self.arriving = 0
-        """Those that were received and are not answered yet."""
+        """Messages of QoS 1 and 2 that were received and are not answered yet."""
 
     def steps(self) -> Iterator[None]:
-        """Count anew."""
+        """Count anew, some sessions at each step."""
         context = self._context
         sessions = connected = out = arriving = 0
         for some in context.sessions.portions():

@@ -28,17 +28,17 @@ class Looked:
         self.count = self.size = 0
         """Messages, and the bytes of their payloads."""
         self.ids: set[int] = set()
-        """The packet identifiers that they were given."""
+        """The packet identifiers that the messages were given."""
         self.expires = 0.0
         """When the first of them expires; 0: none does."""
         self.reports = False
-        """Whether a report was asked for of any."""
+        """Whether any of them asks for a report."""
         self.unread: list[Stored] = []
-        """Those that cannot be read."""
+        """Messages that cannot be read."""
         self._decoding = Decoding()
 
     def look(self, rows: Iterable[Stored]) -> None:
-        """At some more."""
+        """Look at some more messages."""
         decode = self._decoding.decode
         for stored in rows:
             self.count += 1
@@ -60,7 +60,7 @@ class Staged(NamedTuple):
     publication: Publication
     packet_id: int
     name: bytes
-    """What markers on targets call it, if it was staged before."""
+    """Its name in markers on targets, if it was staged before."""
     token: Token
 
 
@@ -71,20 +71,21 @@ class Left(NamedTuple):
     looked: Looked
     staged: list[Staged]
     unread: Exception | None
-    """Why one of those staged cannot be read."""
+    """Why a staged message cannot be read."""
     wills: list[Stored]
     stored: Stored
-    """The record, as it is."""
+    """The record as it is stored."""
 
     def all_staged(self) -> list[Staged]:
-        """All of them; without one the session cannot go on."""
+        """All staged messages. Raises what one of them met if it cannot be read: the session cannot go on without
+        it."""
         if self.unread is not None:
             raise self.unread
         return self.staged
 
 
 def record_of(what: UnitKind, stored: Stored) -> dict[str, Any]:
-    """A record, if it has the form by which it is found out whose it is."""
+    """Decode a record. Raises TypeError if it does not have the fields that tell whose it is."""
     record = decode_json(stored.data)
     if not isinstance(record.get("owner", ""), str):
         raise TypeError(f"the record of a {what} names nobody")
@@ -94,5 +95,5 @@ def record_of(what: UnitKind, stored: Stored) -> dict[str, Any]:
 
 
 def of_nobody() -> Aside:
-    """What keeps a record where it is that nobody can read: it may be another gateway's."""
+    """Leave a record that nobody can read where it is, by raising Refused: it may be another gateway's."""
     raise Refused("another gateway may own it", 0)

@@ -2,7 +2,7 @@
 
 Many retained messages are sent in pages, and belong to the session: what is left of them when the connection breaks
 goes out over its next one, as the client finds its session and does not subscribe again. The session's record names the
-filters: after a restart, or at another gateway, what they bring comes from the beginning.
+filters: after a restart, or at another gateway, what they bring is sent from the beginning.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from gateway.session.subscribed import Subscribed
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
 AT_ONCE_SECONDS = 0.001
-"""For the retained messages of a subscription when it is made: what is not found by then comes in slices."""
+"""Time for the retained messages of a subscription when it is made: what is not found by then comes in slices."""
 MOST_LEFT = 256
-"""Sessions without a connection for which it is kept where in the tree of retained messages they are: a list of the
-topics there. For others all come again."""
+"""Sessions without a connection that keep their place in the tree of retained messages, which is a list of the topics
+there. To all others everything is sent again."""
 PROBED = 1000
 """Places of the tree of retained messages that are looked at before it is said that a SUBSCRIBE may bring some."""
 MAX_WAITING = 50
@@ -51,18 +51,18 @@ REFUSED: dict[int, SubscribeReason] = {
     reasons.IMPLEMENTATION_SPECIFIC_ERROR: "defect",
 }
 DEEP, LONG = 10, 256
-"""Filters up to so many levels and characters are not counted."""
+"""Filters of up to this many levels and characters are not counted."""
 PLACES = 8192
-"""Filters that have no more places in the tree of filters, together with all that are like them, are not counted: up to
-13 levels, or three of `+` among 20, two among 35, one among 126."""
+"""Filters with up to this many places in the tree of filters, together with all filters like them, are not counted:
+that allows 13 levels, or three of `+` among 20, two among 35, one among 126."""
 ENTANGLED = 50
-"""One of so many subscriptions that a session may have may be a filter that has more."""
+"""A session may have one filter with more places for each this many subscriptions that it may have."""
 _ACK_HEAD = 1 + 4 + 2 + 1
 """Bytes of a SUBACK before its reasons, at most: type, length, packet identifier, no properties."""
 
 
 class _Room:
-    """What the filters of a session have together, counted when somebody asks."""
+    """What the filters of a session have together, counted when it is first asked for."""
 
     __slots__ = ("_entangled", "_filters", "_length", "_levels")
 
@@ -92,7 +92,7 @@ class _Room:
         return self._entangled
 
     def take(self, filter_: str) -> None:
-        """It is about to be one of them."""
+        """Count a filter that is about to be added."""
         if self._levels >= 0 and filter_ not in self._filters:
             self._levels += filter_.count("/") + 1
             self._length += len(filter_)
@@ -100,7 +100,7 @@ class _Room:
 
 
 def is_entangled(filter_: str) -> bool:
-    """Whether filters like it, and a topic that is like them up to where it is not, take long together."""
+    """Whether filters like this one, and a topic that resembles them up to a late difference, take long together."""
     if filter_.count("/") < DEEP or "+" not in filter_:
         return False
     levels = split_shared(filter_)[1].split("/")
@@ -108,7 +108,7 @@ def is_entangled(filter_: str) -> bool:
 
 
 class SubscribeHandler:
-    """Subscriptions of sessions."""
+    """Adds and removes subscriptions of sessions, and sends the retained messages that they bring."""
 
     def __init__(self, context: Context, router: Router, retained: Retained, fan_out: FanOut) -> None:
         self.context = context
@@ -116,13 +116,13 @@ class SubscribeHandler:
         self.retained = retained
         self.fan_out = fan_out
         self.when_current: Callable[[Callable[[], None]], None] = self._when_committed
-        """Calls what is given when all that is retained is known here, with the open batch at the earliest."""
+        """Makes a call when all that is retained is known here, and the open batch is committed at the earliest."""
         self.when_known: Callable[[Collection[str], Callable[[], None]], bool] = lambda _filters, _call: False
-        """Whether other gateways have to hear of these filters first; then it calls what is given when they have."""
+        """Whether other gateways have to hear of these filters first; then the call is made when they have."""
         self._paged: set[Connection] = set()
-        """Clients to which retained messages are being sent."""
+        """Connections to which retained messages are being sent."""
         self._left: dict[Session, None] = {}
-        """Sessions that have lost their connections before they had all of them."""
+        """Sessions that lost their connections before they had all of them."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
         """Grant or refuse each filter; SUBACK when durable, then the retained messages. [MQTT-3.8.4-1]
@@ -167,8 +167,8 @@ class SubscribeHandler:
             self.when_current(partial(self._send_retained, connection, owed))
 
     def _granted(self, connection: Connection, wanted: Subscription, identifier: int, room: _Room) -> tuple[int, bool]:
-        """Make one filter effective: 0, and whether it is new; or the reason why it is refused. A defect that it meets
-        is the reason of this filter alone."""
+        """Make one filter effective. Returns 0 and whether it is new, or the reason why it is refused. A defect that
+        one filter meets refuses that filter alone."""
         problem, new = reasons.IMPLEMENTATION_SPECIFIC_ERROR, False
 
         def grant() -> None:
@@ -185,7 +185,7 @@ class SubscribeHandler:
         return problem, new
 
     def refuse(self, connection: Connection, packet: Any) -> None:
-        """A SUBSCRIBE that meets a defect as a whole: each filter is refused, and the connection goes on."""
+        """Refuse each filter of a SUBSCRIBE that meets a defect as a whole; the connection goes on."""
         record, old = packet[1], connection.version != V5
         refused = self.context.counters.mqtt_subscriptions_refused
         refused[connection.link.listener, "defect"] += len(record.subscriptions)
@@ -197,11 +197,12 @@ class SubscribeHandler:
         self.context.batch.reply(connection, answer)
 
     def _old_refusal(self, connection: Connection, wanted: Subscription) -> int:
-        """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
+        """The return code of a refusal for 3.x: 3.1.1 has 0x80; MQIsdp has no refusal at all, so the grant stands and
+        nothing is ever delivered."""
         return wanted.qos if connection.version == V31 else 0x80
 
     def _problem(self, connection: Connection, wanted: Subscription, room: _Room) -> int:
-        """0, or the reason this filter is refused."""
+        """The reason why this filter is refused, or 0."""
         context = self.context
         too_long = len(wanted.filter.encode()) > connection.limits.max_topic_length
         if too_long or filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
@@ -217,10 +218,11 @@ class SubscribeHandler:
         return 0
 
     def _too_many(self, connection: Connection, filter_: str, room: _Room) -> bool:
-        """Whether the session, or all together, have what they may. Every level of a filter may have to be visited for
-        a publication: deep ones are let in only while all of the session's together have no more than DEEP for each
-        subscription it may have; long ones in the same way. Of those that are entangled it has few: what many of them
-        take is looked at in one turn where a publication cannot be sliced, and by all gateways."""
+        """Whether the session, or all together, have as many as they may. Every level of a filter may have to be
+        visited for a publication: deep filters are let in only while those of the session have together no more than
+        DEEP levels for each subscription it may have; long ones in the same way. Of entangled filters a session may
+        have few: what many of them take is looked at in one turn where a publication cannot be sliced, and by all
+        gateways."""
         known, most = connection.session.subscriptions, int(connection.limits.max_subscriptions)
         levels = filter_.count("/") + 1
         if filter_ in known:
@@ -235,8 +237,8 @@ class SubscribeHandler:
         return len(filter_) > LONG and room.length + len(filter_) > LONG * most
 
     def _malformed(self, connection: Connection, filter_: str) -> bool:
-        """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared
-        subscription is refused in SUBACK, since `$share/...` was an ordinary filter before 5.0."""
+        """Whether a filter is invalid, which ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]. One that is wrong
+        only as a shared subscription is refused in SUBACK, since `$share/...` was an ordinary filter before 5.0."""
         text = filter_error(filter_)
         if text is None or is_shared(filter_):
             return False
@@ -244,8 +246,8 @@ class SubscribeHandler:
         return True
 
     def _unanswerable(self, connection: Connection, filters: int) -> bool:
-        """Whether the client's Maximum Packet Size leaves no room for SUBACK or UNSUBACK of so many filters: it is told
-        that, and nothing changes [MQTT5-3.1.2-24]."""
+        """Whether the client's Maximum Packet Size leaves no room for the SUBACK or UNSUBACK of this many filters: it
+        is told so, and nothing changes [MQTT5-3.1.2-24]."""
         most = connection.session.outflow.max_packet
         if filters + _ACK_HEAD <= most or len(writer.encode_suback(V5, Suback(1, [0] * filters))) <= most:
             return False
@@ -254,7 +256,7 @@ class SubscribeHandler:
         return True
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
-        """Make it effective; True when the filter is new."""
+        """Make a subscription effective; returns True if the filter is new."""
         before = session.subscriptions.get(wanted.filter)
         self.context.batch.undone_by(self._put_back, session, wanted.filter, before)
         session.subscriptions[wanted.filter] = Subscribed(wanted, identifier)
@@ -279,7 +281,7 @@ class SubscribeHandler:
                 self._when_committed(partial(owed.filters.pop, filter_, None))
 
     def _put_back(self, session: Session, filter_: str, before: Subscribed | None) -> None:
-        """What a session had with a filter before a subscription that is taken back."""
+        """Restore what a session had with a filter before a subscription that is taken back."""
         if before is not None:
             self.add(session, before.options, before.identifier)
         elif session.subscriptions.pop(filter_, None) is not None:
@@ -289,8 +291,8 @@ class SubscribeHandler:
         self.context.batch.after.append(call)
 
     def _promise(self, session: Session, wanted: list[tuple[Subscription, int]], *, noted: bool) -> Owed:
-        """The retained messages that new subscriptions bring. `noted`: the record that is committed with them says so,
-        if there are some that must arrive; a kill behind SUBACK leaves them to the next process."""
+        """Promise the retained messages that new subscriptions bring. `noted`: the record that is committed with them
+        says so, if some of them must arrive; after a kill behind SUBACK the next process sends them."""
         outflow = session.outflow
         noted = noted and self._may_bring(wanted)
         owed = self._owed(session, wanted, noted=noted)
@@ -300,14 +302,15 @@ class SubscribeHandler:
         return owed
 
     def _may_bring(self, wanted: list[tuple[Subscription, int]]) -> bool:
-        """Whether something is retained at more than QoS 0 that these get, or that is not found out soon."""
+        """Whether these subscriptions get something retained at more than QoS 0, or that cannot be found out
+        quickly."""
         filters = [one.filter for one, _ in wanted if one.qos and not is_shared(one.filter)]
         places = chain.from_iterable(self.retained.matching(filter_, self.context.now) for filter_ in filters)
         looked = list(islice(places, PROBED))
         return len(looked) == PROBED or any(found is not None and found.qos for found in looked)
 
     def _send_retained(self, connection: Connection, owed: Owed) -> None:
-        """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
+        """Send the last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
         session = connection.session
         session.outflow.settle(owed)
@@ -327,8 +330,8 @@ class SubscribeHandler:
             self._note(session)
 
     def owe(self, session: Session, filters: Iterable[str]) -> None:
-        """The retained messages that these bring are still to be sent: all of them, since nobody knows which have
-        been."""
+        """Owe a session the retained messages that these filters bring: all of them, since it is not known which were
+        sent."""
         found = [one for name in filters if (one := session.subscriptions.get(name)) is not None]
         wanted = [(one.options, one.identifier) for one in found]
         session.outflow.retained = deque([self._owed(session, wanted, noted=True)])
@@ -338,18 +341,19 @@ class SubscribeHandler:
         return Owed(filters, self._retained_for(session, wanted, self.retained.number, filters), noted)
 
     def _note(self, session: Session) -> None:
-        """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
+        """Have the session's record say whether retained messages are to come, unless the session has ended or gone by
+        now."""
         outflow = session.outflow
         outflow.owes = bool(outflow.retained) or any(True for _ in outflow.noted())
         if session.durable and self._is_here(session):
             self.context.batch.change(SESSIONS, session)
 
     def _is_here(self, session: Session) -> bool:
-        """Whether it has neither ended nor gone to another gateway."""
+        """Whether a session has neither ended nor gone to another gateway."""
         return not session.ended and self.context.sessions.get(session.client_id) is session
 
     def send_retained_left(self, connection: Connection) -> None:
-        """Go on with the retained messages that the session's subscriptions have not brought yet."""
+        """Go on sending the retained messages that the session's subscriptions have not brought yet."""
         self._left.pop(connection.session, None)
         if connection.session.outflow.retained is not None and connection not in self._paged:
             self._paged.add(connection)
@@ -361,8 +365,8 @@ class SubscribeHandler:
     def _retained_for(
         self, session: Session, wanted: list[tuple[Subscription, int]], until: int, filters: Collection[str]
     ) -> Iterator[Item | None]:
-        """A place where something may be retained is looked at in each step, however few of them bring something. A
-        subscription that has ended brings no more [MQTT-3.10.4-2], also where there is a new one with its filter."""
+        """Look in each step at one place where something may be retained, however few places bring something. A
+        subscription that has ended brings no more [MQTT-3.10.4-2], even if there is a new one with its filter."""
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
@@ -376,14 +380,16 @@ class SubscribeHandler:
                 yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
 
     def _may_receive(self, session: Session, publication: Publication) -> bool:
-        """Whether it is there still, after what may have been a long way to it, and is for this client."""
+        """Whether a publication has not expired on what may have been a long way to it, and this client may receive
+        it."""
         access, topic = self.context.access, publication.topic.decode()
         if publication.expired(self.context.now):
             return False
         return access.may_receive(session.listener, session.client_id, session.user, topic)
 
     def _send_page(self, connection: Connection) -> None:
-        """A page of them now, the next when the client has taken it: as many as there are take no more memory."""
+        """Send a page of retained messages now, and the next when the client has taken it: however many there are, they
+        take no more memory."""
         self.context.slices.run(f"retained {id(connection)}", lambda: self._page(connection), AT_ONCE_SECONDS)
 
     def _page(self, connection: Connection) -> Iterator[None]:
@@ -410,7 +416,7 @@ class SubscribeHandler:
         self._paused(connection)
 
     def _paused(self, connection: Connection) -> None:
-        """All that there was is sent, or the connection is gone."""
+        """Note that everything has been sent, or that the connection is gone."""
         session = connection.session
         self._paged.discard(connection)
         if not session.outflow.retained:
@@ -455,8 +461,8 @@ class SubscribeHandler:
         self.context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
 
     def unsubscribe(self, connection: Connection, packet: Any) -> None:
-        """An UNSUBACK in any case; 5.0 says per filter whether there was a subscription. What is in flight goes on.
-        [MQTT-3.10.4-2] [MQTT-3.10.4-3] [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]"""
+        """Answer with UNSUBACK in any case; 5.0 says for each filter whether there was a subscription. What is in
+        flight goes on. [MQTT-3.10.4-2] [MQTT-3.10.4-3] [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]"""
         record = packet[1]
         context, session = self.context, connection.session
         answers = []
@@ -482,5 +488,5 @@ class SubscribeHandler:
 
 
 def _is_there(connection: Connection) -> bool:
-    """Whether the client is still connected by it."""
+    """Whether the session's client is still connected by this connection."""
     return bool(connection.session.connection is connection)

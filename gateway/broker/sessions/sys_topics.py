@@ -1,7 +1,7 @@
-"""`$SYS/#`: the broker's state as messages, under the names other brokers use. Pure; nothing of it is stored.
+"""`$SYS/#`: the broker's state as messages, under the names that other brokers use. Pure; none of it is stored.
 
-Every value is text and stays as a retained message in memory; subscribers get one again only when it has changed.
-Where several gateways share the state queues, `gateway/name` says which one this is, and numbers are the sum of all.
+Every value is text and stays in memory as a retained message; subscribers get one again only when it has changed. Where
+several gateways share the state queues, `gateway/name` says which one this is, and the figures are the sums of all.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class SysTopics:
         self._most_clients = 0
 
     def tick(self, now: float, seconds: float) -> Iterator[None]:
-        """Called once a second; publishes one topic at each step, which many may have subscribed to. `seconds`: of a
-        clock that never jumps."""
+        """Called once a second; publishes one topic at each step, as many may have subscribed to it. `seconds`: the
+        time of a clock that never jumps."""
         begun = self._started is not None
         self._started = seconds if self._started is None else self._started
         if self.census.is_due(seconds):
@@ -69,7 +69,7 @@ class SysTopics:
                 yield
 
     def totals(self) -> dict[str, int]:
-        """Everything that only grows."""
+        """The figures that only grow."""
         counters = self.context.counters
         received = sum(counters.packets_in)
         sent = sum(counters.packets_out)
@@ -85,7 +85,7 @@ class SysTopics:
         }
 
     def figures(self) -> dict[str, int]:
-        """What this gateway counts."""
+        """The figures of this gateway."""
         sessions, online = self.session_counts.sessions, self.session_counts.connected
         self._most_clients = max(self._most_clients, online)
         return {
@@ -102,15 +102,15 @@ class SysTopics:
 
     @property
     def own(self) -> int:
-        """How many retained messages are these."""
+        """How many retained messages these topics are."""
         return len(self._shown)
 
     def is_own(self, topic: str) -> bool:
-        """Whether this is one of them."""
+        """Whether a topic is one of them."""
         return topic.startswith(PREFIX)
 
     def values(self, uptime: float, figures: dict[str, int]) -> dict[str, str]:
-        """What is true at this moment, of all gateways."""
+        """What is true at this moment, over all gateways."""
         values: dict[str, object] = {
             "version": self.about,
             "uptime": f"{int(uptime)} seconds",
@@ -125,7 +125,7 @@ class SysTopics:
         return {name: str(value) for name, value in values.items()}
 
     def loads(self, totals: dict[str, int]) -> dict[str, str]:
-        """Rates a minute, as moving averages over 1, 5 and 15 minutes."""
+        """Rates per minute, as moving averages over 1, 5 and 15 minutes."""
         loads: dict[str, str] = {}
         for name, total in totals.items():
             rate = max(0, total - self._before.get(name, 0)) * 60.0 / INTERVAL  # less when a gateway has gone
@@ -138,7 +138,7 @@ class SysTopics:
         return loads
 
     def publish(self, topic: str, value: str) -> None:
-        """To those who are subscribed now, and kept for those who will be."""
+        """Publish a value to those who are subscribed now, and keep it for those who will be."""
         publication = Publication(topic.encode(), value.encode(), 0, retain=True)
         self.retained.restore(publication)
         if self.router.is_wide(topic):

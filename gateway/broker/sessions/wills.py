@@ -1,8 +1,8 @@
-"""Wills: kept while a connection lives, published when it ends in disorder, waiting where their queue refuses. Pure.
+"""Wills: kept while a connection lives, published when it ends in disorder, waiting if their queue refuses them. Pure.
 
-A will lies on a state queue until the unit of work that publishes it. If its queue refuses, its message is parked and
-the rest of that unit goes on, retention and local subscribers included; what is still to be put then lies on the state
-queue under a key of its own, so that a kill does not lose it and the session's next will has its place.
+A will lies on a state queue until the unit of work that publishes it. If its queue refuses the message, the message is
+parked and the rest of that unit goes on, retention and local subscribers included; what is still to be put then lies on
+the state queue under a key of its own, so that a kill does not lose it and the session's next will has its place.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gateway.session.record import encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record
 
 REPLAYED = "replayed"
-"""Says in a record that it was set aside, and is published now under its own key."""
+"""In a record: the will was set aside, and is published now under a key of its own."""
 WAITING = "waiting"
-"""Says in a record that only the message for the queue is still to come."""
+"""In a record: only the message for the queue is still to come."""
 
 
 class Wills:
@@ -38,15 +38,16 @@ class Wills:
         self._numbers = count(1)
 
     def keep(self, session: Session, will: Will | None) -> None:
-        """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]
-        Without one none is published [MQTT3-3.1.2-12]."""
+        """Keep a will on a state queue while the connection lives: it is published even after a kill [MQTT5-3.1.2-7].
+        Without a will none is published [MQTT3-3.1.2-12]."""
         session.will = will
         if will is not None:
             record = self._record(session, will, prop.number(will.properties, prop.WILL_DELAY_INTERVAL))
             self.context.batch.replace(WILLS, session.key, encode_json(record))
 
     def schedule(self, session: Session) -> None:
-        """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.2-8]."""
+        """Have a will published at once, after its delay, or when the session ends, whichever is first
+        [MQTT-3.1.2-8]."""
         if session.will is None:
             return
         delay = prop.number(session.will.properties, prop.WILL_DELAY_INTERVAL)
@@ -66,7 +67,7 @@ class Wills:
         session.will, session.will_at = None, 0.0
 
     def _aside(self, session: Session, will: Will) -> Aside:
-        """A will as it is kept: as its record was stored when it was deposited."""
+        """A will to be set aside: its record as it was stored when it was deposited."""
         return aside_of(WILLS, session.key, Stored(None, b"", encode_json(self._record(session, will, 0))))
 
     def _fire(self, session: Session, will: Will) -> None:
@@ -76,14 +77,14 @@ class Wills:
         self._publish(session, will, WaitingWill(key, encode_json(record)))
 
     def drop(self, session: Session) -> None:
-        """The client left in order [MQTT-3.1.2-10]."""
+        """Drop the will of a client that left in order [MQTT-3.1.2-10]."""
         if session.will is not None:
             session.will = None
             self.context.batch.replace(WILLS, session.key, None)
 
     def restore(self, session: Session | None, key: bytes, record: dict[str, Any]) -> None:
-        """A will that is still stored belongs to a connection that did not end in order, or had to wait for its
-        queue."""
+        """Restore a will that is still stored: it belongs to a connection that did not end in order, or had to wait for
+        its queue."""
         context, batch = self.context, self.context.batch
         waited, anew = record.get(WAITING, False), record.get(REPLAYED, False)
         owner = (

@@ -17,7 +17,7 @@ from gateway.ports.batch import MQMD_LENGTH
 Array: TypeAlias = Any
 """A numpy array; numpy is an extra that type checkers need not have."""
 WHOLE = 2**31 - 1
-"""The end given to binary_slice for all the rest."""
+"""The end given to `binary_slice` to take everything that is left."""
 
 
 def head_column(column: MessageColumn, heads: Sequence[Head]) -> pa.Array:
@@ -29,7 +29,7 @@ def head_column(column: MessageColumn, heads: Sequence[Head]) -> pa.Array:
 
 
 def override(ids: Array, own: Array | None) -> None:
-    """Replace identifiers by a row's own where that is not all NUL."""
+    """Replace identifiers by a row's own where these are not all NUL."""
     if own is not None and own.any():
         rows = own.any(axis=1)
         ids[rows] = own[rows]
@@ -68,7 +68,7 @@ def whole_data(chunk: Chunk, rows: Array) -> pa.Array:
 
 
 def front(data: pa.Array, lengths: Array) -> pa.Array:
-    """The first bytes of each value, as many as its length says."""
+    """The beginning of each value, as many bytes as its length says."""
     if len(lengths) and lengths.min() == lengths.max():
         return pc.binary_slice(data, 0, int(lengths[0]))
     parts, order = [], []
@@ -79,7 +79,7 @@ def front(data: pa.Array, lengths: Array) -> pa.Array:
 
 
 def single(values: pa.Array) -> Any:
-    """A column with the same value (or null) for all heads as a scalar; maps stay columns."""
+    """A column that has the same value (or null) for all heads, as a scalar; maps stay columns."""
     if pa.types.is_map(values.type) or len(values) == 0:
         return values
     distinct = values.unique()

@@ -142,7 +142,7 @@ def arrow_schema(columns: Iterable[MessageColumn]) -> pa.Schema:
 
 def spark_schema(columns: Iterable[MessageColumn], *, not_null: bool = False) -> Any:
     """The schema for Spark, built by hand because its DDL parser needs a running context, which workers lack.
-    `not_null`: it says which columns never are null."""
+    `not_null`: declare the columns that are never null as such."""
     from pyspark.sql import types as t
 
     kinds = {

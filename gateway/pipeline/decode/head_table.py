@@ -30,7 +30,7 @@ MOST_HEAD_BYTES = 64 * 1024 * 1024
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 UNDECODED = -1
 NO_TIME = -(2**63)
-"""In place of the put time of a descriptor that has none: any other number is a time, before 1970 too."""
+"""Stands for the put time of a descriptor that has none: any other number is a time, before 1970 too."""
 
 
 @dataclass(slots=True)
@@ -142,12 +142,12 @@ class HeadTable:
         return made.slice(0, rows)
 
     def array(self, name: str) -> Any:
-        """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array; None for
-        identifiers and the like that are in no head."""
+        """A column over the decoded heads: an Arrow array, a scalar if all are the same, or a numpy array; None for
+        identifiers and the like that no head has."""
         return self._arrays[name]
 
     def whole(self, name: str) -> pa.Array:
-        """A column over the decoded heads, also where all are the same."""
+        """A column over the decoded heads, as an array even if all are the same."""
         return self._whole[name]
 
     # ---- what stays
@@ -214,7 +214,7 @@ SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": NO_TIME, "_backouts": 0}
 
 
 def said_by_any(columns: dict[str, Array]) -> dict[str, Array | None]:
-    """The columns, None for each that no head has a value for: nothing need be taken from it row by row."""
+    """The columns; None for each for which no head has a value: nothing need be taken from it row by row."""
     return {name: None if (values == SILENT[name]).all() else values for name, values in columns.items()}
 
 

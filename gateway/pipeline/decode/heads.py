@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
 def decode_head(md: bytes, data: bytes) -> Head:
     """Decode a head. `data` must begin with all headers. Headers before a damaged one count: a dead letter keeps its
-    reason though the message in it is damaged."""
+    reason even if the message in it is damaged."""
     walked, broken = chain.walk_far(md, data)
     values: dict[str, Value] = {}
     properties: dict[str, str | None] = {}
@@ -73,7 +73,7 @@ def body_values(body: Described) -> dict[str, Value]:
 
 
 def head_of(md: bytes, values: dict[str, Value], properties: Properties, body_at: int) -> Head:
-    """A head from its descriptor and what its headers said."""
+    """A head from its descriptor and the values of its headers."""
     descriptor = mqmd.unpack(md)
     values |= {
         "group_id": descriptor.group_id,
@@ -95,7 +95,8 @@ def head_of(md: bytes, values: dict[str, Value], properties: Properties, body_at
 
 
 def read_header(header: Header, values: dict[str, Value], properties: dict[str, str | None]) -> None:
-    """Add the values of one header: dead-letter fields, MQTT fields, properties. HeaderError when it is damaged."""
+    """Add the values of one header: dead-letter fields, MQTT fields, properties. Raises HeaderError if it is
+    damaged."""
     if header.name == "MQDLH":
         values |= dead_letter_values(header)
     elif header.name == "MQRFH2":
@@ -182,8 +183,8 @@ def clipped(number: int) -> int:
 
 
 def put_micros(date: str, time: str) -> int | None:
-    """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None when blank, not a time, or outside
-    the years 1 to 9999."""
+    """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None if they are blank, not a time, or
+    outside the years 1 to 9999."""
     if len(date) != 8 or len(time) < 6 or not (date + time).isdigit() or not (date + time).isascii():
         return None
     try:

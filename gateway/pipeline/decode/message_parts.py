@@ -51,7 +51,7 @@ def _array(bounds: bytes, data: bytes) -> pa.Array:
 
 
 def payloads_by_arrow(bodies: pa.Array, skips: Array) -> pa.Array | None:
-    """As `payloads`."""
+    """The same as `payloads`."""
     if not skips.any():
         return bodies
     if skips.min() == skips.max():
@@ -68,12 +68,12 @@ def payloads_by_arrow(bodies: pa.Array, skips: Array) -> pa.Array | None:
 
 
 def headers_by_arrow(heads: pa.Array, head_of: Array, bodies: pa.Array, skips: Array) -> pa.Array:
-    """As `headers`."""
+    """The same as `headers`."""
     return pc.binary_join_element_wise(heads.take(pa.array(head_of)), front(bodies, skips), b"")
 
 
 def only_packet_ids(tails: pa.Array) -> bool:
-    """Whether each of these ends of headers has nothing but the packet identifier."""
+    """Whether each of these ends of headers holds nothing but the packet identifier."""
     try:
         left = pc.ascii_trim(tails.cast(pa.string()), characters="0123456789 ")
     except pa.ArrowInvalid:

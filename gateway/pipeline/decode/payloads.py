@@ -28,9 +28,9 @@ Hook = Callable[[bytes], Any]
 
 BUILT_IN = ("json", "cbor", "sparkplug_b", "text", "raw")
 OF_TEXT = ("json", "text")
-"""Those of text, which is converted from the character set that its message says."""
+"""Decoders of text, which is converted from the character set that its message names."""
 STRING = "MQSTR"
-"""The Format whose CodedCharSetId says what character set the payload is in."""
+"""The Format of text, for which CodedCharSetId names the character set of the payload."""
 MAX_ERROR = 200
 
 
@@ -57,7 +57,7 @@ def decode_texts(
     name: str, payloads: Iterable[bytes | None], ccsids: Iterable[int], encodings: Iterable[int]
 ) -> Decoded:
     """The documents of payloads that are text in these character sets: for `json` the text without a byte order mark,
-    which may precede it (RFC 8259, 8.1). Neither document nor error where there is no payload."""
+    which may precede it (RFC 8259, 8.1). Where there is no payload there is neither document nor error."""
     documents: list[str | None] = []
     errors: list[str | None] = []
     for payload, ccsid, encoding in zip(payloads, ccsids, encodings, strict=True):
@@ -74,7 +74,8 @@ def decode_texts(
 
 
 def text_of(payload: bytes, ccsid: int, encoding: int) -> str:
-    """The text of a payload. MQError 2111: the character set is not known here; 2119: it is no text in it."""
+    """The text of a payload. Raises MQError 2111 if the character set is not known here, or 2119 if the payload is not
+    text in it."""
     return decoded(payload, source_codec(ccsid, encoding))
 
 
@@ -86,7 +87,8 @@ def _json(document: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for NaN and infinities, which floats of CBOR and Sparkplug may be, and JSON does not have."""
+    """The value with null for NaN and infinities, which floats of CBOR and Sparkplug may be, and which JSON does not
+    have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -84,7 +84,7 @@ class RowDecoder:
         return self._static(chunk, numbers) or self._varying(chunk)
 
     def _masked(self, chunk: Chunk) -> Found | None:
-        """The columns when heads differ only in values that can be cut out; None when they do not."""
+        """The columns if heads differ only in values that can be cut out; else None."""
         masked = self._volatile.apply(chunk)
         if masked is None:
             return None
@@ -98,7 +98,7 @@ class RowDecoder:
         return found if restored(found, masked, heads, of_row) else None
 
     def _static(self, chunk: Chunk, numbers: Array) -> Found | None:
-        """The columns when all values are in heads; None when header bytes in a body are not as expected."""
+        """The columns if all values are in heads; None if header bytes in a body are not as expected."""
         table, plans = self._table, self._table.decoded(chunk, numbers)
         if table.array("_slow")[plans[plans != UNDECODED]].any():
             return None
@@ -215,7 +215,7 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
 
 
 LEAST_SEEN = 8
-"""Fewer heads that were seen before do not tell anything."""
+"""The fewest heads seen before that tell anything."""
 
 
 def few_distinct_heads(heads: int, again: int, seen: int, bound: int) -> bool:

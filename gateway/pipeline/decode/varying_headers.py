@@ -90,7 +90,7 @@ class Shape:
 
 
 def shape_of(header: bytes, md: bytes) -> Shape | None:
-    """The shape of one header; None when other headers could not be compared with it."""
+    """The shape of one header; None if other headers could not be compared with it."""
     names = _names(header, md)
     if names is None:
         return None
@@ -247,13 +247,13 @@ class ShapedRows:
         return pa.Array.from_buffers(pa.binary(), len(length), buffers)
 
     def text(self, element: ElementName) -> pa.Array:
-        """The values of an element; ArrowInvalid when one is not UTF-8."""
+        """The values of an element as text. Raises ArrowInvalid if one is not UTF-8."""
         return self.raw(element).cast(pa.string())
 
 
 Found = dict[str, Any]
 LEAST = 32
-"""Fewer rows are decoded one by one."""
+"""The fewest rows that are decoded by shape; fewer are decoded one by one."""
 DESCRIBED = slice(24, 40)
 """Encoding, CodedCharSetId and Format in the descriptor."""
 MAX_SHAPES = 8
@@ -261,7 +261,7 @@ FIXED = 36
 
 
 def decode_varying(chunk: Chunk, columns: Sequence[MessageColumn], rows: Array) -> Found:
-    """The columns of `rows` (all of a chunk) that come from headers, with `_heads` for identifiers and times."""
+    """The columns of `rows` (all rows of a chunk) that come from headers, with `_heads` for identifiers and times."""
     data = whole_data(chunk, rows)
     lengths = header_lengths(data)
     fits = np.flatnonzero((lengths >= FIXED) & (lengths <= pc.binary_length(data).to_numpy()))
@@ -373,7 +373,7 @@ class _Descriptors:
 
 
 def _columns(matched: ShapedRows, columns: Sequence[MessageColumn], known: _Descriptors) -> Found | None:
-    """The columns of rows of one shape; None when a value does not fit its column."""
+    """The columns of rows of one shape; None if a value does not fit its column."""
     sample = matched.shape.sample
     heads = [head_of(md, dict(sample.values), sample.properties, sample.body_at) for md in known.distinct]
     found: Found = {"_heads": (heads, known.of_row)}
@@ -432,14 +432,14 @@ def _typed(found: Found, captured: dict[ElementName, pa.Array], columns: Sequenc
 
 
 def _qualities(texts: pa.Array) -> pa.Array:
-    """A column of qualities of service; null for what is none."""
+    """A column of qualities of service; null for what is not one."""
     known = pc.is_in(texts, pa.array(["0", "1", "2"]))
     return pc.if_else(known, texts, pa.scalar(None, pa.string())).cast(pa.int8())
 
 
 def received_times(texts: pa.Array) -> pa.Array:
-    """A column of times as `heads.moment` reads one: ISO 8601 with its zone, or a number whose size says its unit.
-    ArrowInvalid for anything else."""
+    """A column of times as `heads.moment` reads each: ISO 8601 with its zone, or a number whose size tells its unit.
+    Raises ArrowInvalid for anything else."""
     if not pc.all(pc.utf8_is_digit(texts)).as_py():
         return _in_range(texts.cast(arrow_type("timestamp")))
     numbers = texts.cast(pa.int64())

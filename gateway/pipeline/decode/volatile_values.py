@@ -35,7 +35,7 @@ from gateway.queue_manager.store.head_numbers import new_head_numbers
 
 SAMPLE = 64
 LEAST_ALIKE = 8
-"""Fewer rows of one shape do not tell which of its values differ."""
+"""The fewest rows of one shape that tell which of its values differ."""
 SHAPES = 3
 MASK = b"~"
 AMPERSAND = 38
@@ -74,13 +74,13 @@ class Masked:
 
 
 class VolatileValues:
-    """The volatile values that were learnt so far."""
+    """The volatile values that have been learnt so far."""
 
     def __init__(self) -> None:
         self._learnt: list[VolatileValue] = []
 
     def apply(self, chunk: Chunk) -> Masked | None:
-        """The chunk with fewer heads; None when cutting values out does not make them fewer."""
+        """The chunk with fewer heads; None if cutting values out does not reduce their number."""
         found = _masked(chunk, self._learnt) if self._learnt else None
         if found is None:
             self._learnt = find_volatile(chunk)
@@ -113,7 +113,8 @@ def _header(head: bytes, body: bytes) -> bytes:
 
 
 def _differing(shape: Shape, headers: Sequence[bytes], found: dict[bytes, VolatileValue]) -> set[int]:
-    """Add the volatile values of headers of this shape to `found`; the numbers of the headers that have the shape."""
+    """Add the volatile values of headers of this shape to `found`; returns the numbers of the headers that have the
+    shape."""
     elements = {tag.element: tag.literal for tag in shape.tags if tag.element is not None}
     matched = ShapedRows(shape, pa.array(headers, pa.binary()), set(elements))
     rows = set(matched.rows.tolist())
@@ -186,8 +187,8 @@ def _ascending(numbers: Array) -> bool:
 
 
 def restored(found: dict[str, Any], masked: Masked, heads: Sequence[Head], of_row: Array) -> bool:
-    """Put the values back into the columns; False when it is not certain where they belong. `heads`: the decoded masked
-    heads; `of_row`: the number of each row's head among them."""
+    """Put the values back into the columns. Returns False if it is not certain where they belong. `heads`: the decoded
+    masked heads; `of_row`: the number of each row's head among them."""
     try:
         for cut in masked.cuts:
             if not _put_back(found, cut, heads, of_row):

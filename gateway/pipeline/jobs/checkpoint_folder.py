@@ -1,7 +1,6 @@
-"""The folder of Spark's checkpoint where the manifest says where to go on: on this host, new at each start, named by
-the job. Its driver holds a lock on it, which ends with the driver however that ends; what a killed one has left, the
-next start of the job on this host removes.
-"""
+"""The folder of Spark's checkpoint where the manifest says where to go on: on this host, new at each start, named after
+the job. Its driver holds a lock on it, which ends with the driver however that ends; what a killed driver has left is
+removed at the next start of the job on this host."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from pathlib import Path
 
 
 class OwnFolder:
-    """A folder of this driver alone, among temporary files; what killed ones have left with this prefix is removed."""
+    """A folder of this driver alone, among temporary files. Folders with this prefix that killed drivers have left are
+    removed."""
 
     def __init__(self, prefix: str) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
@@ -25,20 +25,20 @@ class OwnFolder:
         self._lock = lock
 
     def remove(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 class CheckpointFolder(OwnFolder):
-    """That of a job's checkpoint."""
+    """The folder of a job's checkpoint."""
 
     def __init__(self, job: str) -> None:
         super().__init__(f"mqgate-checkpoint-{job}-")
 
 
 def remove_unowned(folder: Path) -> None:
-    """Remove a folder of this user's whose driver is gone."""
+    """Remove a folder of this user whose driver is gone."""
     lock = locked(folder)
     if lock is not None:
         if os.fstat(lock).st_uid == os.geteuid():
@@ -47,7 +47,7 @@ def remove_unowned(folder: Path) -> None:
 
 
 def locked(folder: Path) -> int | None:
-    """The descriptor that locks a folder; None where another process has the lock, or the folder is not there."""
+    """The descriptor that locks a folder; None if another process has the lock, or the folder is not there."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

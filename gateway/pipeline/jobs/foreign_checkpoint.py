@@ -1,5 +1,5 @@
-"""Whether a checkpoint is this job's: one that has been copied, shared or left behind says that messages are done which
-this warehouse has never had, and Spark believes it."""
+"""Whether a checkpoint is this job's: one that was copied, shared or left behind says that messages are done which this
+warehouse has never had, and Spark believes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.manifest import Manifest
 
 NOT_BEGUN = "-"
-"""In Spark's offset log, the place of a source without an offset."""
+"""What Spark's offset log has for a source without an offset."""
 
 
 def offsets_in(checkpoint: Path, number: int, sources: int) -> list[dict[str, int] | None] | None:
-    """What the offset log says for each source, in their order; None for one that had not begun, and where there is no
-    such batch."""
+    """The offsets of each source, in their order, from the offset log; None for a source that had not begun. None if
+    there is no such batch."""
     try:
         lines = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -27,7 +27,8 @@ def offsets_in(checkpoint: Path, number: int, sources: int) -> list[dict[str, in
 
 
 def done_in(checkpoint: Path, sources: int) -> list[int]:
-    """Up to which message of each source the checkpoint's batches are done; empty where none is."""
+    """The number up to which the checkpoint's batches are done, for each source; empty if no batch is done. Raises
+    WrongOption if the checkpoint is another query's."""
     done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
     offsets = offsets_in(checkpoint, max(done), sources) if done else None
     if offsets is None:
@@ -39,8 +40,8 @@ def done_in(checkpoint: Path, sources: int) -> list[int]:
 
 
 def check_checkpoint(checkpoint: Path, inputs: Sequence[Input], manifest: Manifest, done: Sequence[int]) -> None:
-    """WrongOption where it is of another job or another warehouse: no record of the manifest is of its query, and it
-    has come further (`done`, read before the manifest was) than the manifest."""
+    """Raise WrongOption if the checkpoint is another job's or another warehouse's: no record of the manifest is of its
+    query, and it has come further (`done`, read before the manifest was) than the manifest."""
     query = str((read_json(checkpoint / "metadata") or {}).get("id", ""))
     records = [*manifest.records(), *([manifest.last] if manifest.last else [])]
     if any(record.query == query for record in records):

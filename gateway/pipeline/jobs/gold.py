@@ -24,9 +24,9 @@ OWN_COLUMNS = {
     "silence": ("silent_from", "returned_at", "at", "told", "previous"),
     "latency": ("window_start", "messages", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
 }
-"""By kind, the columns that a table or its state has beside those of `by`."""
+"""By kind: the columns that a table or its state has in addition to those of `by`."""
 OF_A_VALUE = ("min", "max", "mean", "count", "last", "sum", "latest")
-"""What windows and their state have of each value."""
+"""The suffixes of the columns that windows and their state have for each value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Step:
 
 
 def own_columns(kind: str, values: Sequence[str], at: str) -> list[str]:
-    """The columns that a table of a kind or its state has beside those of `by`: Spark writes none twice."""
+    """The columns that a table of a kind or its state has in addition to those of `by`: Spark writes no column
+    twice."""
     of_values = [f"{value}_{one}" for value in values for one in OF_A_VALUE] if kind == "window" else []
     return [*OWN_COLUMNS.get(kind, ()), *of_values, *([at] if kind == "gaps" else [])]
 
@@ -54,9 +55,9 @@ def union(parts: Sequence[Frame | None]) -> Frame:
 
 
 def fitted(state: Frame | None, to: Frame, keys: Sequence[str]) -> Frame | None:
-    """The state with the columns of the rows that it goes on with: a job may have been changed since. What it lacks is
-    NULL, and what had another type is that, or NULL where it cannot be. None where it does not have all keys: then it
-    is about other things, and the table begins anew."""
+    """The state with the columns of the rows with which it goes on, as a job may have been changed since. Columns that
+    it lacks are NULL, and those that had another type are converted, or NULL where that cannot be. None if it does not
+    have all keys: then it is about other things, and the table begins anew."""
     if state is None or not set(keys) <= set(state.columns):
         return None
     before = {field.name: field.dataType.simpleString() for field in state.schema}

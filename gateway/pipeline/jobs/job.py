@@ -1,6 +1,7 @@
-"""What a pipeline job is: the model of its YAML file, the one list of fields for checks, JSON Schema and reference.
+"""What a pipeline job is: the model of its YAML file, which is the one list of fields for checks, JSON Schema and
+reference.
 
-`read_job` is the only function that opens a job file. It gives every error its file, line and column.
+`read_job` is the only function that opens a job file. Every error has its file, line and column.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ MADE_OF: dict[str, tuple[str, ...]] = {
     "timestamp": ("string", "timestamp", "date", "bigint", "double"),
     "map": ("string",),
 } | dict.fromkeys(("tinyint", "int", "bigint"), ("string", "boolean", *NUMBERS, "timestamp"))
-"""The types that a column may have, by the kind of the message column that it is read from."""
+"""The types that a column may have, by the kind of the message column from which it is read."""
 PYTHONS_OWN = {
     "(?P<": "write `(?<name>...)`",
     "(?P=": "write `\\k<name>`",
     "(?(": "write both ways with `|`",
     "(?#": "leave the comment out",
 }
-"""What Python takes in a pattern, and Java does not."""
+"""What Python accepts in a pattern, and Java does not."""
 JAVAS_OWN = re.compile(r"\\[pPhHRXQGzeckNV]|\(\?<[A-Za-z]|&&|\(\?[a-zA-Z]*[dU]")
-"""What Java takes in a pattern, and Python does not."""
+"""What Java accepts in a pattern, and Python does not."""
 
 
 class Bronze(Part):
@@ -95,7 +96,7 @@ class Column(Part):
 
     @property
     def wire_type(self) -> str:
-        """The type a value has in JSON before it becomes the column's."""
+        """The type of a value in JSON, before it becomes the column's."""
         if self.type == "timestamp":
             return "string" if self.unit == "iso" else "double"
         return "string" if self.type in ("date", "binary") else self.type
@@ -128,7 +129,7 @@ class Column(Part):
             self._check_kind(head, "string" if head == SOURCE else BY_NAME[head].kind)
 
     def _check_kind(self, head: str, kind: str) -> None:
-        """Whether a whole message column can be what this one is to be: Spark would say so only when it has started."""
+        """Check whether a whole message column can become this column: Spark would tell only when it has started."""
         if self.type not in MADE_OF[kind]:
             fields = kind == "map" or head == "payload"
             fix = f"write `from: {head}.NAME`, or" if fields else "write"
@@ -141,7 +142,7 @@ class Column(Part):
             raise Wrong(f"{head!r} is a number", "say with `unit` what it counts: s, ms or us")
 
     def _check_pattern(self, pattern: str) -> None:
-        """What can be known without Java, whose patterns Spark has: `check` asks it where there is one."""
+        """Check what can be known without Java, whose patterns Spark uses; `check` asks Java where there is one."""
         bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
         for text, fix in PYTHONS_OWN.items():
             if text in bare:
@@ -169,7 +170,8 @@ def _no_value_is_a_folder(columns: tuple[Column, ...]) -> None:
 
 
 def _no_paths_alike(columns: tuple[Column, ...]) -> None:
-    """Spark takes two fields whose names differ only in case for one that is there twice, which ends the run."""
+    """Refuse fields whose names differ only in case: Spark takes them for one field that is there twice, which ends the
+    run."""
     known: dict[str, str] = {}
     for column in columns:
         steps = column.path.split(".") if column.path.startswith("payload.") else []
@@ -212,7 +214,7 @@ class Silver(Part):
 
     @property
     def counts(self) -> bool:
-        """Whether checks of some column only count."""
+        """Whether the checks of any column only count."""
         return any(column.on_failure == "count" for column in self.columns)
 
     def type_of(self, name: str) -> str:
@@ -314,7 +316,7 @@ class Storage(Part):
     patience: Duration = Field(
         default=120.0,
         gt=0,
-        description="time for a request with all its repetitions, at most; a busy store (503, 429) is asked so long",
+        description="the longest time for a request with all its repetitions, also those to a busy store (503, 429)",
     )
 
     @property
@@ -365,7 +367,7 @@ class Restart(Part):
 
 
 _OF_SILVER = ("silver", "sources")
-"""Where the columns are from that gold tables may have."""
+"""The parts of a job from which the columns of gold tables come."""
 
 
 class Job(Part):
@@ -449,7 +451,8 @@ class Job(Part):
             )
 
     def _check_folders(self, silver: Silver, at: tuple[str | int, ...]) -> None:
-        """Readers take the name of a batch's folder for the value of a column `batch`, whatever the files say."""
+        """Refuse a column `batch`: readers take the name of a batch's folder for its value, whatever the files
+        contain."""
         if not self.on_objects and "batch" in [column.name for column in silver.columns]:
             what = f"silver table {silver.table!r}: readers take `batch` from the names of the folders"
             raise Wrong(what, "give the column another name and write `from: payload.batch`", at)
@@ -469,7 +472,7 @@ class Job(Part):
 
     @property
     def place(self) -> str:
-        """The address of the objects, where tables land by their manifest."""
+        """The address of the objects, for tables that land by their manifest."""
         here = is_object_place(self.warehouse) or not self.on_objects
         return self.warehouse if here else f"{FOLDER}{os.path.abspath(self.warehouse)}"  # noqa: PTH100 - links stay
 
@@ -505,7 +508,7 @@ class Job(Part):
                 raise Wrong(what, f"use a column whose type is one of {', '.join(kinds)}", at, reads=_OF_SILVER)
 
     def silver_of(self, gold: Gold) -> Silver:
-        """The silver table that a gold table is computed from."""
+        """The silver table from which a gold table is computed. Raises ValueError if there is none."""
         for silver in self.silver:
             if gold.source in ("", silver.table):
                 return silver
@@ -514,7 +517,7 @@ class Job(Part):
 
     @property
     def bronze_table(self) -> str:
-        """Where the messages of a batch are, kept or only for the stages of the same batch."""
+        """Where the messages of a batch are, whether they are kept or only there for the stages of the same batch."""
         return self.bronze.table if self.bronze else "_state/_bronze"
 
     @property
@@ -524,7 +527,7 @@ class Job(Part):
 
     @property
     def growing_tables(self) -> list[str]:
-        """The tables that each batch adds to."""
+        """The tables to which each batch adds."""
         tables = [silver.table for silver in self.silver] + [gold.table for gold in self.gold if not gold.replaced]
         return [*([self.bronze.table] if self.bronze else []), *tables]
 
@@ -535,14 +538,14 @@ class Job(Part):
 
     @property
     def checkpoint_folder(self) -> str:
-        """Where Spark keeps offsets and commits. Its offsets are those of sources by their place in the query, so a
-        list with other names has a checkpoint of its own, and the manifest says where each source goes on."""
+        """Where Spark keeps offsets and commits. Its offsets belong to sources by their place in the query, so a list
+        with other names has a checkpoint of its own, and the manifest says where each source goes on."""
         folder = self.checkpoint or f"{self.warehouse.rstrip('/')}/_checkpoint/{self.name}"
         return f"{folder}-{digest_of(self.inputs)}" if self.sources else folder
 
 
 def parse_job(name: str, text: str) -> Job:
-    """The job in `text`; raises ConfigurationError with all findings."""
+    """The job in `text`. Raises ConfigurationError with all findings."""
     document = read_yaml(name, text)
     if document.findings:
         raise ConfigurationError(document.findings)
@@ -555,7 +558,7 @@ def parse_job(name: str, text: str) -> Job:
 
 
 def read_job(file: Path) -> Job:
-    """The job in `file`. Relative paths in it are relative to the file."""
+    """The job in `file`; relative paths in it are relative to the file. Raises ConfigurationError with all findings."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

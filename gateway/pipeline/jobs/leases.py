@@ -1,4 +1,4 @@
-"""Gives back the leases of a run that has ended. Spark ends the process that plans without a word to it, and the next
+"""Giving back the leases of a run that has ended. Spark ends the process that plans without telling it, and the next
 driver on another host would have to wait until the lease has run out."""
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import JournalAccess, QueueAccess
 
 PATIENCE = 2.0
-"""Seconds until the process that planned is gone; what is not given back runs out."""
+"""Seconds to wait until the process that planned is gone; a lease that is not given back by then runs out."""
 PAUSE = 0.05
 
 
 def give_back(inputs: Sequence[Input]) -> None:
-    """Give back what ended processes of this host hold. What cannot be asked is left to run out."""
+    """Give back the leases that ended processes of this host hold. Those of a source that cannot be asked are left to
+    run out."""
     for each in inputs:
         with suppress(MqgateError, OSError, ValueError):
             _give_back(each)
@@ -42,13 +43,13 @@ def _give_back(each: Input) -> None:
 
 
 def journals_of(inputs: Sequence[Input]) -> dict[str, str]:
-    """The journal of each stream, by the name that it gave itself when it was made; without those that do not say."""
+    """The journal of each stream, by the name that it got when it was made; without those that do not tell it."""
     found = {each.stream: access_to(each).journal(each.source.queue) for each in inputs}
     return {stream: journal for stream, journal in found.items() if journal}
 
 
 def access_to(each: Input) -> QueueAccess:
-    """Where the source's cursors are kept."""
+    """The access to where the source's cursors are kept."""
     source = each.source
     if source.url:
         return HttpAccess(Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file))

@@ -14,7 +14,7 @@ QUERY = (
     ("input_rows_per_second", "input_rate"),
     ("processed_rows_per_second", "processed_rate"),
 )
-"""Metrics of the running query, and the fields of `JobProgress` that hold them."""
+"""Metrics of the running query, with the fields of `JobProgress` that hold them."""
 
 
 def metrics_text(status: dict[str, Any]) -> str:

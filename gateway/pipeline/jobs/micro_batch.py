@@ -1,6 +1,6 @@
-"""Takes one micro-batch through bronze, silver and gold and lands them together. Each stage reads the files of the one
-before, so the queue is read once, a decoder runs once, and all tables of a batch appear with one manifest record.
-"""
+"""Taking one micro-batch through bronze, silver and gold, and landing them together. Each stage reads the files of the
+one before, so the queue is read once, a decoder runs once, and all tables of a batch appear with one manifest
+record."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from gateway.pipeline.land.ranges import Ranges
 from gateway.pipeline.source.put_times import waited
 
 _AHEAD_SECONDS = 86_400.0
-"""An event time that is so far ahead of this machine's clock is a mistake of its device's. It does not say how late it
-is: one reading of the year 9999 would make all that follow late, and all devices silent."""
+"""An event time this far ahead of this machine's clock is a mistake of its device. It does not count as seen: one
+reading of the year 9999 would make all that follow late, and all devices silent."""
 
 
 class MicroBatchWriter:
@@ -39,7 +39,7 @@ class MicroBatchWriter:
         self.landing.replaced |= job.replaced_tables
 
     def write(self, messages: Any, query: str, number: int, pieces: Ranges) -> ManifestRecord | None:
-        """Land one batch; None when all of it has landed before."""
+        """Land one batch; returns its record, or None if all of it has landed before."""
         started = time.time()
         batch = self.landing.begin(query, number, pieces)
         if batch is None:
@@ -59,7 +59,7 @@ class MicroBatchWriter:
     # ---- stages
 
     def _bronze(self, batch: Any, messages: Any) -> Any:
-        """Stage bronze, without letting the rows through Spark."""
+        """Stage bronze without passing the rows through Spark; returns its rows, or None if no stage reads them."""
         table = self.job.bronze_table
         started = time.time()
         self.tables.take(batch, table, messages, self._message_schema)
@@ -84,7 +84,7 @@ class MicroBatchWriter:
         return self._schemas[silver.table]
 
     def _event_times(self, batch: Any) -> dict[str, float | None]:
-        """The latest event time of each silver table, this batch included, of those that can be."""
+        """The latest plausible event time of each silver table, this batch included."""
         from pyspark.sql import functions as f
 
         seen: dict[str, float | None] = {}
@@ -149,7 +149,8 @@ class MicroBatchWriter:
         return figures
 
     def _failed(self, batch: Any, silver: Silver, quarantined: float) -> dict[str, float]:
-        """Rows by the check they failed. A batch without any costs nothing, unless checks of its columns only count."""
+        """Rows by the check that they failed. A batch without any costs nothing, unless checks of its columns only
+        count."""
         table, schema = silver.table, self._silver_schema(silver)
         bad = self.tables.read(batch, table, schema, f"status={QUARANTINE}") if quarantined else None
         rows = self.tables.read(batch, table, schema) if silver.counts else None

@@ -16,9 +16,9 @@ from gateway.config.counting import counted
 from gateway.pipeline.land.manifest import ManifestRecord
 
 STARTING = "starting"
-"""The state of a job that has no session of Spark's yet."""
+"""The state of a job that has no Spark session yet."""
 WAITING = "waiting"
-"""That of one whose warehouse does not answer yet."""
+"""The state of a job whose warehouse does not answer yet."""
 
 
 @dataclass(slots=True)
@@ -32,13 +32,13 @@ class JobProgress:
     quarantined: int = 0
     rows_per_second: float = 0.0
     backlog: int | None = None
-    """Messages that wait after the last batch, as Spark counts them."""
+    """Messages still waiting after the last batch, as Spark counts them."""
     batch: int | None = None
     trigger_seconds: float = 0.0
     input_rate: float = 0.0
     processed_rate: float = 0.0
     wait_p50: float | None = None
-    """Seconds from the put to the table, of the last batch."""
+    """Seconds from put to table in the last batch: the median."""
     wait_p99: float | None = None
     last_batch: float | None = None
     restarts: int = 0
@@ -88,7 +88,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def __call__(self, progress: JobProgress) -> None:
-        """Show it."""
+        """Show a progress."""
         if progress.state == STARTING:
             self._show_start(progress)
             return
@@ -118,7 +118,7 @@ class ProgressDisplay:
             self._console.print(said, style="red", soft_wrap=self._bar.disable, markup=False)
 
     def _show_start(self, progress: JobProgress) -> None:
-        """Say that nothing is to be seen for some time, which on a busy machine is minutes."""
+        """Say that there will be nothing to see for some time, which on a busy machine is minutes."""
         if self._bar.disable:
             self._console.print(f"{progress.job}: starting Spark, which takes a while", style="")
         else:

@@ -1,7 +1,5 @@
-"""Proposes a job for what is on a queue: looks at messages, finds a decoder, columns, their types, keys and times.
-
-The proposal is the text of a job, to be read and changed by whoever wants the tables. Without Spark.
-"""
+"""Proposing a job for what is on a queue: looks at messages and finds a decoder, columns, their types, keys and times.
+The proposal is the text of a job, to be read and changed by whoever wants the tables. Works without Spark."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ from gateway.pipeline.source.running_gateway import running_gateway
 LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason", "format", "ccsid", "encoding")
 DECODERS = ("json", "cbor", "sparkplug_b")
 MOST = 0.9
-"""A decoder that gives a document for this share of the messages is the one."""
+"""The share of the messages for which a decoder must give a document to be chosen."""
 DEEPEST = 3
 OF_THE_TABLE = ("error", "payload", "status", "batch")
 MOST_COLUMNS = 200
-"""Of a document whose names are data a job would have a column for each of them."""
+"""The most columns: a document whose names are data would otherwise make a column of each of them."""
 MOST_TOLD = 20
 ESCAPED = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """What YAML has no character for, or takes for the end of a line."""
@@ -46,11 +44,11 @@ TIMES = re.compile(r"(^|_)(ts|time|timestamp|at|date|when)$")
 COUNTERS = ("n", "seq", "sequence", "counter", "count")
 DEVICES = ("device", "device_id", "deviceid", "sensor", "sensor_id", "serial", "id")
 UNITS = (("s", 1e9, 1e10), ("ms", 1e12, 1e13), ("us", 1e15, 1e16))
-"""Numbers of a time between 2001 and 2286, by unit."""
+"""The ranges of numbers that are times between 2001 and 2286, by unit."""
 
 
 KindOf = Callable[[Sequence[Any]], tuple[str, str]]
-"""The type of values, and the unit of a time."""
+"""Tells the type of some values, and the unit if they are times."""
 
 
 @dataclass(slots=True)
@@ -62,10 +60,10 @@ class ProposedColumn:
     kind: str
     unit: str = ""
     but: str = ""
-    """What the user is to decide."""
+    """What is left for the user to decide."""
 
     def line(self) -> str:
-        """As it stands in the job."""
+        """The column's line in the job."""
         words = [f"name: {self.name}"]
         words += [f"from: {quoted(self.path)}"] if self.path != f"payload.{self.name}" else []
         words += [f"type: {self.kind}"] if self.kind != "string" else []
@@ -84,12 +82,12 @@ class Proposal:
     key: str = ""
     event_time: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Paths, and why there is no column for them."""
+    """Paths for which there is no column, each with the reason."""
     dead_letters: bool = False
 
 
 def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
-    """The oldest messages on the queues, nothing removed."""
+    """The oldest messages on the queues, without removing any. Raises WrongOption if there are none."""
     from gateway.pipeline.decode.row_decoder import RowDecoder
 
     access = HttpAccess(options) if options.url else JournalAccess(Path(options.path))
@@ -107,7 +105,7 @@ def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
 
 
 def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
-    """The decoder, the columns and their types."""
+    """Propose the decoder, the columns and their types."""
     letters = [row for row in rows if row["dlq_reason"] is None]
     decode, documents = best_decoder([in_utf_8(row) for row in letters])
     values: dict[str, list[Any]] = {}
@@ -129,7 +127,7 @@ def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
 
 
 def in_utf_8(row: Mapping[str, Any]) -> bytes:
-    """The payload as decoders of text get it: converted from the character set that its message says."""
+    """The payload as decoders of text get it: converted from the character set that its message names."""
     payload: bytes = row["payload"] or b""
     if row["format"] == STRING and says_another(row["ccsid"]):
         with suppress(MQError):
@@ -138,7 +136,7 @@ def in_utf_8(row: Mapping[str, Any]) -> bytes:
 
 
 def best_decoder(payloads: Sequence[bytes]) -> tuple[str, list[dict[str, Any]]]:
-    """The decoder that gives a document with fields for most payloads, and the documents."""
+    """The decoder that gives a document with fields for most payloads, and these documents."""
     for name in (*DECODERS, "text" if all(map(is_text, payloads)) else "raw"):
         with suppress(PipelineError):  # a package that CBOR needs is not here
             documents = documents_of(name, payloads)
@@ -148,7 +146,7 @@ def best_decoder(payloads: Sequence[bytes]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def documents_of(name: str, payloads: Sequence[bytes]) -> list[dict[str, Any]]:
-    """The documents that a decoder makes of some payloads, those with fields."""
+    """The documents with fields that a decoder makes of some payloads."""
     texts, _ = decoder(name)(payloads)
     documents = [value for text in texts if text is not None and isinstance(value := json.loads(text), dict)]
     return [value for value in documents if name != "sparkplug_b" or value.get("metrics")]
@@ -164,8 +162,8 @@ def is_text(payload: bytes) -> bool:
 
 
 def read_together(values: Mapping[str, list[Any]], left_out: dict[str, str]) -> dict[str, list[Any]]:
-    """The paths that one table can read, with their values: those that most documents have. Where a field is a value in
-    most and an object in others, it is read whole, as text."""
+    """The paths that one table can read, with their values: those that most documents have. A field that is a value in
+    most documents and an object in others is read whole, as text."""
     there = {path: sum(value is not None for value in some) for path, some in values.items()}
     steps: dict[str, str] = {}
     objects: dict[str, int] = {}
@@ -210,7 +208,7 @@ def flatten(value: Mapping[str, Any], path: str, values: dict[str, list[Any]], l
 
 
 def kind_of(path: str, values: Iterable[Any]) -> tuple[str, str]:
-    """The type of a field, and the unit of a time."""
+    """The type of a field, and the unit if it is a time."""
     there = [value for value in values if value is not None]
     if there and all(isinstance(value, bool) for value in there):
         return "boolean", ""
@@ -248,7 +246,7 @@ def text_kind(values: Sequence[str]) -> str:
 
 
 def properties_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The properties that half of the messages have, with their values."""
+    """The properties that at least half of the messages have, with their values."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for name, value in (row["properties"] or {}).items():
@@ -258,7 +256,8 @@ def properties_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def of_most(values: Sequence[Any], kind: KindOf) -> str:
-    """What to tell where a column is text for the sake of some of its values, and most are of one other type."""
+    """What to tell the user about a column that is text because of some of its values, while most are of one other
+    type; empty if there is nothing to tell."""
     sorts: dict[str, list[Any]] = {}
     for value in values:
         one, unit = kind([value])
@@ -285,7 +284,7 @@ def _add(found: Proposal, path: str, values: Sequence[Any], kind_of_all: KindOf)
 
 
 def plain_name(text: str) -> str:
-    """A name of a table or column, made of a text."""
+    """A name for a table or column, made from a text."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
     name = re.sub(r"[^a-z0-9]+", "_", apart).strip("_")[:60]
     return name if name[:1].isalpha() and name not in WORDS else f"c_{name}".rstrip("_")
@@ -305,7 +304,7 @@ def is_unicode(text: str) -> bool:
 
 
 def job_text(found: Proposal, options: Options, warehouse: str) -> str:
-    """The job. Where a gateway runs on the folder, it is to keep the cursors."""
+    """The text of the job. If a gateway runs on the folder, it is to keep the cursors."""
     name = plain_name(options.queue)
     source = [f"queue: {quoted(options.queue)}", f"group: {name}"]
     source += [f"path: {quoted(os.path.abspath(options.path))}"] if options.path else []  # noqa: PTH100 - links stay

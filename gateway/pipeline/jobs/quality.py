@@ -1,5 +1,5 @@
 """Expectations of columns over time: how many rows of each batch failed which check. Counted from the rows as they were
-written, recorded with the batch, and shown by the report."""
+written, recorded with the batch, and shown in the report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gateway.pipeline.land.manifest import ManifestRecord
 
 FAILED = "failed"
 DECODE = "decode"
-"""Payloads that could not be decoded, whatever the decoder said."""
+"""The code of payloads that could not be decoded, whatever the decoder's error was."""
 
 
 def counted_failures(rows: Any, quarantined: Any) -> dict[str, float]:
-    """Rows by the check that they failed: one number for each, so the driver's work does not grow with rows. `rows`:
-    those with warnings, if the table has them; `quarantined`: those in quarantine."""
+    """The number of rows that failed each check: one number per check, so that the driver's work does not grow with the
+    rows. `rows`: all rows, if the table has warnings; `quarantined`: those in quarantine."""
     from pyspark.sql import functions as f
 
     found: Counter[str] = Counter()
@@ -37,16 +37,16 @@ def figure(table: str, code: str) -> str:
 
 
 class Expectation(NamedTuple):
-    """One check of a table, with what became of it."""
+    """One check of a table, with its results."""
 
     code: str
     counts_only: bool
     failed: int
     rows: int
     last: float | None
-    """When the last batch with such a row landed."""
+    """When the last batch with a row that failed landed."""
     series: list[tuple[float, float]]
-    """Seconds since the first batch, and rows that failed."""
+    """Seconds since the first batch, with the number of rows that failed."""
 
 
 def expectations(silver: Silver, records: Sequence[ManifestRecord]) -> list[Expectation]:

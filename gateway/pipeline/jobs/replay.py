@@ -1,4 +1,4 @@
-"""Puts quarantined rows, or dead letters in bronze, back on a queue with the data source's own writer."""
+"""Putting quarantined rows, or dead letters in bronze, back on a queue with the data source's own writer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 REBUILT_FROM = ("mqmd", "headers", *BUILT_FROM)
-"""The columns that a message is rebuilt from beside its payload: its bytes, where they were kept, or what they said."""
+"""The columns from which a message is rebuilt, in addition to its payload: its bytes if they were kept, or the values
+decoded from them."""
 NAMED_BY = (SOURCE, "seq", "msg_id")
-"""The columns that say of which message a row is."""
+"""The columns that tell which message a row is of."""
 
 
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "", source: str = "") -> int:
-    """Put the rows of a table that meet a condition on a queue of a source; how many were put. All but the condition
-    is checked before Spark starts, which takes seconds."""
+    """Put the rows of a table that meet a condition on a queue of a source; returns how many were put. Everything but
+    the condition is checked before Spark starts, which takes seconds."""
     check_format(job)
     warehouse = warehouse_of(job)
     files = files_of(job, warehouse, table)
@@ -49,7 +50,7 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
 
 
 def put_all(rows: Any, target: dict[str, str]) -> int:
-    """Put the rows, and count them as they go by: their files are read once."""
+    """Put the rows, and count them on the way, so that their files are read once; returns how many they are."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -60,13 +61,14 @@ def put_all(rows: Any, target: dict[str, str]) -> int:
 
 
 def put_sentence(count: int, queue: str, txn: str) -> str:
-    """What a user is told of a replay. Whether one of the same name had put them before is not known here."""
+    """What a user is told of a replay. It is not known here whether one of the same name had put the rows before."""
     named = f" under the name {txn!r}, once however often this is repeated" if txn else ""
     return f"{counted(count, 'message')} put on {queue}{named}"
 
 
 def files_of(job: Job, warehouse: Warehouse, table: str) -> list[str]:
-    """The files with the quarantined rows of a silver table, or those of bronze: names on object storage, or paths."""
+    """The files with the quarantined rows of a silver table, or those of bronze: names on object storage, or paths.
+    Raises WrongOption if there are none."""
     known = [*([job.bronze_table] if job.bronze else []), *(silver.table for silver in job.silver)]
     if table not in known:
         raise WrongOption(f"the job has no table {table!r} to replay from: name one of {', '.join(known)}")
@@ -91,7 +93,7 @@ def _some(files: list[str], otherwise: str) -> None:
 
 
 def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str]:
-    """The options of the data source's writer, when what they name can be reached."""
+    """The options of the data source's writer. Raises if what they name cannot be reached."""
     each = chosen(job.inputs, source)
     there = each.source
     options = {"queue": queue, "txn": txn, "path": there.path, "url": there.url}
@@ -109,7 +111,7 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
 
 def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str], where: str = "") -> Any:
     """The rows of these files that meet the condition: quarantined ones of a silver table, or dead letters of bronze.
-    Files that have none by what their footers say are not read."""
+    Files that have none, by their footers, are not read."""
     footers = footers_of(*stored(job, warehouse, files))
     if table == job.bronze_table:
         letters = [has_any(footer, "dlq_reason") for footer in footers]
@@ -144,7 +146,7 @@ def stored(job: Job, warehouse: Warehouse, files: list[str]) -> tuple[ObjectStor
 
 
 def _messages(spark: Any, job: Job, warehouse: Warehouse, files: list[str]) -> Any:
-    """The rows of bronze files. The job may have changed since: descriptor and headers are in some files alone."""
+    """The rows of bronze files. As the job may have changed since, only some files have descriptor and headers."""
     own = (SOURCE_COLUMN,) if job.sources else ()
     schema = spark_schema((*select_columns("", include_raw=True), *own))
     if isinstance(warehouse, ObjectWarehouse):
@@ -155,8 +157,8 @@ def _messages(spark: Any, job: Job, warehouse: Warehouse, files: list[str]) -> A
 
 
 def messages_of(spark: Any, job: Job, warehouse: Warehouse, table: str, rows: Any) -> Any:
-    """The columns that messages are rebuilt from. A silver table has the payload and what it carries, unless a column
-    of its own has that name; the rest bronze has, as long as it keeps the message."""
+    """The columns from which messages are rebuilt. A silver table has the payload and the carried columns, unless a
+    column of its own has that name; bronze has the others, as long as it keeps the message."""
     import numpy as np
     from pyspark.sql import functions as f
 

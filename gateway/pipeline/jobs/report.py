@@ -124,7 +124,7 @@ def _quarantined(records: list[ManifestRecord]) -> list[tuple[float, float]]:
 
 
 def _gold_plot(warehouse: Warehouse, gold: Gold) -> list[tuple[str, str]]:
-    """The plot of a gold table; none for kinds that a plot does not help with."""
+    """The plots of a gold table; none for kinds for which a plot does not help."""
     table = warehouse.rows(gold.table)
     if gold.kind == "latency":
         series = {name: _over_time(table, f"{name}_ms") for name in ("p50", "p95", "p99")}
@@ -156,7 +156,8 @@ def _device(row: dict[str, Any], without: Iterable[str]) -> str:
 
 
 def _expectations(expected: list[tuple[str, list[Expectation]]]) -> str:
-    """Each check of each column: how many rows failed it, which share of all, when last, and what becomes of them."""
+    """Each check of each column: how many rows failed it, which share of all that is, when the last one did, and what
+    becomes of such rows."""
     lines = [_expectation(table, each) for table, found in expected for each in found]
     if not lines:
         return ""
@@ -240,7 +241,7 @@ def bar_plot(title: str, values: Sequence[tuple[str, float]]) -> str:
 
 
 def empty_plot(title: str) -> str:
-    """A plot with nothing to show says so."""
+    """A plot that says that there is nothing to show."""
     return _svg(title, [f'<text x="{WIDTH / 2}" y="40" text-anchor="middle">nothing to show</text>'], 64)
 
 

@@ -45,7 +45,7 @@ from gateway.pipeline.sentences import MORE_MEMORY, first_cause
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers", "SparkEnded")
-"""Errors that starting again does not repair, as Spark's report names them."""
+"""Errors that a new start does not repair, by their names in Spark's report."""
 WHY_ENDED = (
     f"Spark's JVM has ended, most often for want of memory: start the job again, and if it happens again {MORE_MEMORY}"
 )
@@ -73,7 +73,7 @@ class JobRun:
         self._listener: Any = None
 
     def start(self, *, once: bool) -> Any:
-        """Start the query and return it."""
+        """Start the query; returns it."""
         self._listen()
         done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
@@ -96,14 +96,14 @@ class JobRun:
         return f"file://{self.checkpoint}" if self.job.on_objects else str(self.checkpoint)
 
     def _forget_checkpoint(self) -> None:
-        """With object storage the manifest says where to go on, so each start has a checkpoint of its own: one that
-        was left on another host, or is older than the manifest, is never read."""
+        """Remove this run's own checkpoint. With object storage the manifest says where to go on, so each start has a
+        checkpoint of its own: one that was left on another host, or is older than the manifest, is never read."""
         if self._own_checkpoint is not None:
             self._own_checkpoint.remove()
             self._own_checkpoint = None
 
     def _listen(self) -> None:
-        """Receive Spark's figures of the query from now on."""
+        """Receive Spark's figures for the query from now on."""
         from gateway.pipeline.jobs.spark.listener import ProgressListener
 
         if self._listener is None:
@@ -111,14 +111,14 @@ class JobRun:
             self.spark.streams.addListener(self._listener)
 
     def close(self) -> None:
-        """Remove the listener."""
+        """Remove the listener and the checkpoint of this run."""
         if self._listener is not None and not has_ended(self.spark):
             self.spark.streams.removeListener(self._listener)
         self._listener = None
         self._forget_checkpoint()
 
     def _frame(self, each: Input) -> Any:
-        """The files of one source; of several, each file is told with its stream."""
+        """The files of one source, each marked with its stream if there are several sources."""
         from pyspark.sql import functions as f
 
         files = self.spark.readStream.format("mqqueue").options(**self.source_options(each)).load()
@@ -164,7 +164,7 @@ class JobRun:
         self._report(keep=not self.job.on_objects)  # Spark's figures of the batch follow at once, and each is a request
 
     def query_id(self) -> str:
-        """Spark's name of the checkpoint."""
+        """Spark's identifier of the checkpoint."""
         return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
 
     def pieces(self, number: int) -> Ranges:
@@ -190,8 +190,8 @@ class JobRun:
     # ---- from start to end
 
     def refuse(self, *, once: bool) -> None:
-        """Raise what will refuse this job however often it is begun: without Spark, which takes seconds to start. What
-        cannot be asked now, because a gateway is not there yet, is asked when the query starts."""
+        """Raise what would refuse this job at every start, without Spark, which takes seconds to start. What cannot be
+        asked now, because a gateway is not there yet, is asked when the query starts."""
         hopeless = (GatewayRefuses, GatewayMissing) if once else GatewayRefuses
         try:
             check_format(self.job)
@@ -206,8 +206,8 @@ class JobRun:
                 raise
 
     def run(self, *, once: bool, stop: Stop | None = None) -> JobProgress:
-        """Run until the queue is empty (`once`), or until it is asked to stop. After failures it starts again, with
-        growing pauses."""
+        """Run until the queue is empty (`once`), or until a stop is asked for; returns the progress. After failures the
+        query starts again, with growing pauses."""
         self._stop = stop or self._stop
         try:
             return self._run(once, self._stop)
@@ -250,11 +250,12 @@ class JobRun:
         return self.progress
 
     def _may_give_up(self, error: Exception) -> bool:
-        """Whether the job is to end after some failures, and this is one. Waiting for another driver is none."""
+        """Whether the job is to end after some failures, and this is one. Waiting for another driver is not a
+        failure."""
         return self.job.restart.times > 0 and "LeaseHeld" not in str(error)
 
     def _failed(self, error: Exception, again: float | None = None) -> None:
-        """Tell it, and in how many seconds the query begins again if it does."""
+        """Report a failure, and in how many seconds the query begins again, if it does."""
         self.progress.restarts += 1
         self.progress.state = "failed" if again is None else "restarting"
         self.progress.error = first_cause(str(error))
@@ -274,19 +275,19 @@ def tables_of(spark: Any, job: Job) -> FolderTables | ObjectTables:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether starting again cannot help."""
+    """Whether a new start cannot help."""
     return any(name in f"{type(error).__name__}: {error}" for name in FATAL)
 
 
 def check_sources(job: Job) -> None:
-    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open."""
+    """Raise QueueUnreachable if cursors would have to be kept in a store that a gateway has open."""
     for each in job.inputs:
         if each.source.path and not each.source.url and running_gateway(Path(each.source.path)):
             raise in_use(Path(each.source.path))
 
 
 def check_journals(job: Job) -> None:
-    """QueueUnreachable where there is no journal, and no gateway that may make one yet."""
+    """Raise QueueUnreachable if there is no journal, and no gateway that may still make one."""
     for each in job.inputs:
         if not each.source.url:
             access_to(each).journal(each.source.queue)
@@ -294,7 +295,7 @@ def check_journals(job: Job) -> None:
 
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:
     """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses, or a store that a
-    gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
+    gateway has open, is found out before that. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     check_journals(job)
     warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)), once=once)

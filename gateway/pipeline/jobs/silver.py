@@ -20,11 +20,11 @@ PARSED = "_parsed"
 CORRUPT = "_corrupt"
 NO_NUMBER = "NaN|INF|Infinity"
 DOCUMENTS = f"json_array_length(concat('[', {DOCUMENT}, ']'))"
-"""How many JSON documents follow one another in a payload; NULL where it is something else."""
+"""The number of JSON documents that follow one another in a payload; NULL if it is something else."""
 PAYLOAD_TEXT = "CAST(if(startswith(payload, X'EFBBBF'), substring(payload, 4), payload) AS string)"
-"""A payload of JSON without the byte order mark that some programs begin with (RFC 8259, 8.1: it may be ignored)."""
+"""A payload of JSON without the byte order mark with which some programs begin (RFC 8259, 8.1: it may be ignored)."""
 LONGEST_STRING = 128 << 20
-"""Above the longest message. Spark's own limit is below that, and what is longer would be no JSON."""
+"""More than the longest message. Spark's own limit is lower, and a longer string would not be JSON."""
 OK, QUARANTINE, COUNT = "ok", "quarantine", "count"
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_000
 """The years 1 to 9999, in microseconds since 1970; a double near the end has steps of 32, so it ends before."""
@@ -43,7 +43,7 @@ def literal(text: str) -> str:
 
 
 def payload_fields(silver: Silver) -> list[tuple[tuple[str, ...], Column]]:
-    """The payload's fields that columns are read from, as paths."""
+    """The payload's fields from which columns are read, as paths."""
     return [
         (tuple(column.path.removeprefix("payload.").split(".")), column)
         for column in silver.columns
@@ -52,7 +52,7 @@ def payload_fields(silver: Silver) -> list[tuple[tuple[str, ...], Column]]:
 
 
 def payload_schema(silver: Silver) -> str:
-    """The DDL for `from_json`, of the fields in use only: others cost nothing."""
+    """The DDL for `from_json`, with only the fields in use: others cost nothing."""
     tree: dict[str, Any] = {}
     for path, column in payload_fields(silver):
         at = tree
@@ -70,7 +70,7 @@ def _ddl(kind: object) -> str:
 
 
 def raw_value(column: Column) -> str:
-    """The expression of the value before conversion."""
+    """The SQL expression of the value before conversion."""
     if column.path.startswith("payload."):
         steps = column.path.removeprefix("payload.").split(".")
         return ".".join([PARSED, *map(quote, steps)])
@@ -79,7 +79,7 @@ def raw_value(column: Column) -> str:
 
 
 def typed_value(column: Column) -> str:
-    """The value in the column's type; NULL where it cannot be converted."""
+    """The SQL expression of the value in the column's type; NULL where it cannot be converted."""
     raw = raw_value(column)
     from_payload = column.path.startswith("payload.")
     if column.type == "timestamp":
@@ -104,13 +104,13 @@ def _timestamp(raw: str, column: Column, from_payload: bool) -> str:
 
 def _within(value: str, first: object, last: object) -> str:
     """NULL for what lies outside, so that its row goes to quarantine: a cast that overflows would end the query, again
-    at each start, and readers know the years 1 to 9999 alone. NaN lies outside: Spark takes it for the greatest."""
+    at each start, and readers know only the years 1 to 9999. NaN lies outside: Spark takes it for the greatest."""
     return f"CASE WHEN {value} BETWEEN {first} AND {last} THEN {value} END"
 
 
 def checks(silver: Silver, on_failure: str = QUARANTINE) -> list[tuple[str, str]]:
-    """(error code, SQL condition that is true for a bad row), in the order they are tried; of the columns whose failed
-    checks have this consequence."""
+    """Pairs of an error code and a SQL condition that is true for a bad row, in the order in which they are tried, for
+    the columns whose failed checks have this consequence."""
     listed = [("not_json", _not_json(silver))] if on_failure == QUARANTINE else []
     for column in silver.columns:
         listed += _column_checks(column) if column.on_failure == on_failure else []
@@ -118,15 +118,17 @@ def checks(silver: Silver, on_failure: str = QUARANTINE) -> list[tuple[str, str]
 
 
 def _not_json(silver: Silver) -> str:
-    """Not one document, or `from_json` says that something is wrong and no column's value is what it means."""
+    """The condition that a payload is not one document, or that `from_json` reports an error that is not due to the
+    value of any column."""
     kinds = [f"({condition})" for column in silver.columns for _, condition in _of_another_kind(column)]
     unknown = f" AND NOT ({' OR '.join(kinds)})" if kinds else ""
     return f"{PARSED} IS NULL{_misread(silver)} OR ({PARSED}.{CORRUPT} IS NOT NULL{unknown})"
 
 
 def _misread(silver: Silver) -> str:
-    """Where `from_json` is content though the payload says something else or more: it takes U+FFFD for bytes that are
-    not UTF-8 (RFC 8259, 8.1), and leaves out what follows the first document. The function that counts knows no NaN."""
+    """The condition that `from_json` accepts a payload that says something else or more: it takes U+FFFD for bytes that
+    are not UTF-8 (RFC 8259, 8.1), and leaves out what follows the first document. The function that counts documents
+    does not know NaN."""
     if silver.decode != "json" or not payload_fields(silver):
         return ""
     one = f"coalesce({DOCUMENTS}, if({DOCUMENT} RLIKE '{NO_NUMBER}', 1, 0)) = 1"
@@ -134,8 +136,8 @@ def _misread(silver: Silver) -> str:
 
 
 def _of_another_kind(column: Column) -> list[tuple[str, str]]:
-    """The check that a field of the payload, and what it is in, has the kind of JSON value that its column is made of:
-    there is a value, and `from_json`, which says that something is wrong, has none."""
+    """The check that a field of the payload, and what it is in, has another kind of JSON value than its column needs:
+    there is a value, but `from_json`, which reports an error, has none."""
     if not column.path.startswith("payload."):
         return []
     steps = column.path.removeprefix("payload.").split(".")
@@ -151,7 +153,8 @@ def _of_another_kind(column: Column) -> list[tuple[str, str]]:
 
 
 def value_name(column: Column) -> str:
-    """The name of the typed value while rows are checked; a column may be named like the one it is read from."""
+    """The name of the typed value while rows are checked; a column may have the same name as the one from which it is
+    read."""
     return f"_v_{column.name}"
 
 
@@ -178,28 +181,28 @@ def _column_checks(column: Column) -> list[tuple[str, str]]:
 
 
 def error_expression(silver: Silver) -> str:
-    """The first check that fails, as a code; NULL for a good row."""
+    """The SQL expression of the first check that fails, as a code; NULL for a good row."""
     cases = [f"WHEN {DECODE_ERROR} IS NOT NULL THEN concat('decode: ', {DECODE_ERROR})"]
     cases += [f"WHEN {condition} THEN {literal(code)}" for code, condition in checks(silver)]
     return "CASE " + " ".join(cases) + " END"
 
 
 def warnings_expression(silver: Silver) -> str:
-    """The counted checks that fail, as codes with commas; NULL for a row without."""
+    """The SQL expression of the counted checks that fail, as codes with commas; NULL for a row without any."""
     cases = [f"CASE WHEN {condition} THEN {literal(code)} END" for code, condition in checks(silver, COUNT)]
     return f"nullif(concat_ws(', ', {', '.join(cases)}), '')"
 
 
 def carried_columns(silver: Silver, there: Sequence[str] = ()) -> list[str]:
-    """Message columns that the table does not define itself; the source's name where the messages have it."""
+    """Message columns that the table does not define itself; with the source's name if the messages have it."""
     own = {column.name for column in silver.columns}
     named = (SOURCE,) if SOURCE in there else ()
     return [name for name in (*named, *CARRIED) if name not in own]
 
 
 def silver_rows(bronze: Any, silver: Silver, *, foreign_text: bool = True) -> Any:
-    """The rows of a silver table from those of bronze. Quarantined rows keep their payload, good ones do not.
-    `foreign_text`: whether messages may say that they are text in another character set than UTF-8."""
+    """The rows of a silver table, made from those of bronze. Quarantined rows keep their payload, good ones do not.
+    `foreign_text`: whether messages may declare text in another character set than UTF-8."""
     from pyspark.sql import functions as f
 
     rows = bronze.where(silver.when) if silver.when else bronze
@@ -236,12 +239,12 @@ def _decoded(rows: Any, silver: Silver) -> Any:
 
 
 def character_set(silver: Silver) -> str:
-    """The expression of the character set of a payload: as its message says of text, otherwise as the job does."""
+    """The SQL expression of a payload's character set: for text the one that its message names, else the job's."""
     return f"if(format = '{STRING}' AND ccsid > 0, ccsid, {silver.ccsid or CCSID_UTF_8})"
 
 
 def _converted(rows: Any, silver: Silver) -> Any:
-    """As `_decoded`, of text in character sets of its own. JSON in UTF-8 goes through no function here either."""
+    """As `_decoded`, for text in character sets of its own. JSON in UTF-8 goes through no function here either."""
     from pyspark.sql import functions as f
 
     ccsid = character_set(silver)

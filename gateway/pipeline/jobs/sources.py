@@ -77,7 +77,7 @@ class Source(Part):
 
     @property
     def address(self) -> str:
-        """The queue manager, as far as it can be told from how it is reached."""
+        """The queue manager, as far as the way to reach it tells."""
         return self.url.rstrip("/") or self.path
 
     @property
@@ -92,7 +92,7 @@ class Source(Part):
 
 
 class NamedSource(Source):
-    """One of several sources. Its name is what the manifest knows it by: another name is another source."""
+    """One of several sources. The manifest knows it by its name: another name is another source."""
 
     name: Name = Field(description="what the source is called: in the column `source`, in status and in metrics")
     group: Name = Field("", description="consumer group; `<job>_<name>` when left out")
@@ -102,7 +102,7 @@ class Input(NamedTuple):
     """A source as a job reads it."""
 
     name: str
-    """Empty where the job has one source."""
+    """Its name; empty if the job has one source."""
     stream: str
     """The name of its ranges in the manifest."""
     group: str
@@ -110,7 +110,7 @@ class Input(NamedTuple):
 
 
 def inputs_of(job: str, source: Source | None, sources: Sequence[NamedSource]) -> tuple[Input, ...]:
-    """The inputs of a job; Wrong when two would read the same messages."""
+    """The inputs of a job. Raises Wrong if two would read the same messages."""
     if source is not None:
         return (Input("", f"{job}:{source.queue}", source.group, source),)
     listed = sorted(sources, key=lambda each: each.name)
@@ -144,12 +144,12 @@ def _check_apart(one: Input, other: Input) -> None:
 
 
 def digest_of(inputs: Sequence[Input]) -> str:
-    """Eight hexadecimal digits for the names of the inputs."""
+    """Eight hexadecimal digits made from the names of the inputs."""
     return hashlib.blake2b("\n".join(each.stream for each in inputs).encode(), digest_size=4).hexdigest()
 
 
 def chosen(inputs: Sequence[Input], name: str) -> Input:
-    """The input with a name; the only one where no name is given."""
+    """The input with this name; if no name is given, the only one. Raises WrongOption if there is no such input."""
     if not name and len(inputs) == 1:
         return inputs[0]
     for each in inputs:

@@ -22,7 +22,7 @@ from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
 
 RATE_OVER = 20
-"""The rate is that of so many batches."""
+"""The number of batches whose rate is shown."""
 
 
 def job_status(job: Job) -> dict[str, Any]:
@@ -44,13 +44,13 @@ def job_status(job: Job) -> dict[str, Any]:
 
 
 def rate_of(records: Sequence[ManifestRecord]) -> float | None:
-    """Rows a second from the first of some batches to the last, pauses included; None for fewer than two."""
+    """Rows per second from the first of some batches to the last, pauses included; None for fewer than two."""
     seconds = records[-1].landed - records[0].landed if records else 0.0
     return sum(record.figures.get("rows", 0) for record in records[1:]) / seconds if seconds > 0 else None
 
 
 def group_status(job: Job) -> list[dict[str, Any]]:
-    """The groups that a job reads by; of several sources what is wrong where one of them cannot be asked."""
+    """The groups as which a job reads; with several sources, the error for each that cannot be asked."""
     if not job.sources:
         return _own_group(job.inputs[0])
     found = []
@@ -69,8 +69,8 @@ def _own_group(each: Input) -> list[dict[str, Any]]:
 
 
 def groups_of(each: Input) -> list[dict[str, Any]]:
-    """All groups of the queue manager: asked of the gateway if it has an address, otherwise read from the journal's
-    files without a lock."""
+    """All groups of the queue manager: asked of the gateway if it has an address, else read from the journal's files
+    without a lock."""
     source = each.source
     if source.url:
         options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file, queue=source.queue)
@@ -109,7 +109,7 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
 
 
 def _unless_gone(status: dict[str, Any], now: float) -> str:
-    """What a process that was killed cannot say any more: that it does not run."""
+    """The addition to a state `running` that a killed process can no longer correct: that it does not run."""
     mine = [one for one in status["groups"] if one["name"] in status.get("reads", ()) and "trouble" not in one]
     if status["run"]["state"] != "running" or not mine or any(is_read(one, now) for one in mine):
         return ""
@@ -117,15 +117,16 @@ def _unless_gone(status: dict[str, Any], now: float) -> str:
 
 
 def is_read(group: dict[str, Any], now: float) -> bool:
-    """Whether a driver has the group's lease. In a batch that takes longer than the lease runs it is not renewed, and
-    yet the driver's until another takes it: of one on this machine it is known that it lives."""
+    """Whether a driver has the group's lease. In a batch that takes longer than the lease runs, the lease is not
+    renewed, and yet it is the driver's until another takes it: of a driver on this machine it is known whether it
+    lives."""
     owner, here = group["owner"], socket.gethostname()
     on_this_one = owner.rpartition(":")[0] == here
     return bool(owner) and (group["expires"] > now or (on_this_one and not is_dead(owner, here)))
 
 
 def rounded(seconds: float) -> int:
-    """Seconds as people say them: from two minutes on in minutes, from two hours on in hours."""
+    """Seconds rounded as people say them: to minutes from two minutes on, to hours from two hours on."""
     unit = 3600 if seconds >= 7200 else 60 if seconds >= 120 else 1
     return round(seconds / unit) * unit
 

@@ -1,5 +1,5 @@
-"""Tells the gateways that a job reads from how it goes, for their page. Nothing depends on it: what cannot be told in
-time is left out, and the next batch tells again."""
+"""Telling the gateways from which a job reads how it is doing, for their page. Nothing depends on it: what cannot be
+told in time is left out, and the next batch tells again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.pipeline.source.http_access import HttpAddress
 EVERY = 5.0
 """Seconds from one report to the next of the same state."""
 TIMEOUT = 2.0
-"""A gateway that does not answer holds the job up so long at most, and once in EVERY."""
+"""Seconds for which a gateway that does not answer holds the job up at most, once in EVERY."""
 
 
 class GatewayReports:
@@ -30,7 +30,7 @@ class GatewayReports:
         self._told: tuple[float, str] | None = None
 
     def tell(self, progress: JobProgress, upkeep: Callable[[], dict[str, Any]]) -> None:
-        """Report, if it is time to. `upkeep` is asked only then."""
+        """Report, if it is time to. `upkeep` is called only then."""
         now = self._clock()
         if not self._addresses or (self._told and self._told[1] == progress.state and now < self._told[0] + EVERY):
             return

@@ -1,20 +1,20 @@
-"""How often `--once` tries, and a job that gives up (`restart.times`). Pure: the time is told."""
+"""How often `--once` tries, and when a job gives up (`restart.times`). Pure: the time is an argument."""
 
 from __future__ import annotations
 
 from gateway.pipeline.sentences import LATE
 
 PROGRESS_FOR = 60.0
-"""A query that ran for so many seconds has not failed in a row with the one before."""
+"""After running this many seconds, a query's failure does not count as one in a row with the failure before."""
 TRIES = 3
 """Failures in a row after which `--once` ends."""
 PASSING = {
     "LeaseHeld": 90.0,  # half as long again as a lease runs without being renewed
     LATE: 180.0,
 }
-"""Errors that pass by themselves, as Spark's report names them, and for how many seconds to wait for that."""
+"""Errors that pass by themselves, by their names in Spark's report, and for how many seconds to wait for that."""
 HOPELESS = ("GatewayRefuses", "GatewayMissing")
-"""Errors that are there until somebody does something: `--once` ends with them."""
+"""Errors that last until somebody does something: `--once` ends with them."""
 
 
 class Tries:
@@ -28,7 +28,7 @@ class Tries:
         self._since = 0.0
 
     def over(self, error: Exception, began: float, now: float) -> bool:
-        """Whether to give up after an error of a query that began then."""
+        """Whether to give up after an error of a query that began at `began`."""
         said = f"{type(error).__name__}: {error}"
         if not self._waits and any(name in said for name in HOPELESS):
             return True

@@ -1,8 +1,9 @@
-"""Chunks: the columns of some ten thousand messages, read from frames, and sent as an Arrow stream and received.
+"""Chunks: the columns of some ten thousand messages, read from frames, and sent and received as an Arrow stream.
 
 Offsets and bytes of a frame become an Arrow array where they lie in the mapped file (packed heads once they are
-unpacked); they are copied once, when the frames of a chunk are joined. Heads are kept once each and told apart by the
-numbers of `store.head_numbers`, so that one seen before is compared and not copied. No head or body is decoded here.
+unpacked); they are copied once, when the frames of a chunk are joined. Each head is kept once, and heads are told apart
+by the numbers of `store.head_numbers`, so that one seen before is compared and not copied. No head or body is decoded
+here.
 
 The stream is what a gateway sends to executors on other hosts, and any Arrow reader can read it. A batch carries its
 heads as a dictionary and the reader decodes them, so that serving costs the gateway no more than copying the bytes.
@@ -45,7 +46,7 @@ class NumberedHeads:
     numbers: np.ndarray[Any, Any]
 
     def valid_for(self, head_numbers: HeadNumbers) -> bool:
-        """Whether the numbers are of this reader and still valid."""
+        """Whether the numbers belong to this reader and are still valid."""
         return self.head_numbers is head_numbers and self.generation == head_numbers.generation
 
 
@@ -92,7 +93,8 @@ def read_chunks(
     backouts: dict[int, int] | None = None,
     heads: HeadNumbers | None = None,
 ) -> Iterator[Chunk]:
-    """The messages of `runs` in chunks of about `rows`. `heads`: those that the reader has seen; new ones are added."""
+    """The messages of `runs` in chunks of about `rows`. `heads`: the heads that the reader has seen, to which new ones
+    are added."""
     segments = Segments(folder, pinned=True)
     parts: list[_Part] = []
     have = size = 0
@@ -290,11 +292,12 @@ def _drained(sink: io.BytesIO) -> bytes:
 
 
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What an Arrow stream ends with."""
+"""The end of an Arrow stream."""
 
 
 class _Received:
-    """A stream with its last bytes: Arrow's reader takes one that breaks off between two batches for a whole one."""
+    """A stream that remembers its last bytes: Arrow's reader takes a stream that breaks off between two batches for a
+    whole one."""
 
     closed = False
 
@@ -303,18 +306,18 @@ class _Received:
         self.last = b""
 
     def read(self, size: int) -> bytes:
-        """As a file does."""
+        """Read as a file does."""
         data: bytes = self._source.read(size)
         self.last = (self.last + data[-len(_END) :])[-len(_END) :]
         return data
 
     def close(self) -> None:
-        """Whoever has opened the source closes it."""
+        """Does nothing: whoever has opened the source closes it."""
 
 
 def read_stream(source: Any) -> Iterator[Chunk]:
-    """Chunks from a stream in a file-like object. QueueUnreachable where it breaks off: what is missing would be taken
-    for landed, and purged."""
+    """Chunks from a stream in a file-like object. Raises QueueUnreachable if it breaks off: what is missing would be
+    taken for landed, and purged."""
     received = _Received(source)
     try:
         with pa.ipc.open_stream(received) as reader:
@@ -384,7 +387,7 @@ def from_batch(batch: pa.RecordBatch) -> Chunk:
 
 
 def _places_of_rows(indexes: Any, priorities: Any, names: list[str]) -> list[tuple[str, int, int]]:
-    """Queue, priority and number of consecutive rows that share them."""
+    """Queue, priority and number of each run of consecutive rows that share them."""
     changes = np.flatnonzero((np.diff(indexes) != 0) | (np.diff(priorities) != 0)) + 1
     starts = [0, *changes.tolist()]
     ends = [*changes.tolist(), len(indexes)]

@@ -1,8 +1,8 @@
 """Consumer groups: cursors, leases, and which messages may be purged. Pure functions from record to record.
 
 A group reads some queues for one driver at a time. Its cursor is the number below which everything has landed and is in
-Spark's commit log. Messages leave the queue later, when two further batches and the purge delay have passed: Spark does
-not synchronise its checkpoint, so after a power loss it may ask for the last batches again.
+Spark's commit log. Messages leave the queue later, when two further batches have landed and the purge delay has passed:
+Spark does not synchronise its checkpoint, so after a power loss it may ask for the last batches again.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class ConsumerGroup:
         return STATE_PREFIX + self.name.encode()
 
     def encode(self) -> bytes:
-        """The state record."""
+        """The state record of the group."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, record: bytes) -> ConsumerGroup:
-        """From the state record."""
+        """The group of a state record."""
         return cls.from_json(json.loads(record))
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ConsumerGroup:
-        """As a state record or a reply of the service has it, without what only a later release knows."""
+        """The group in a state record or a reply of the service, without fields that only a later release knows."""
         known = {each.name: value[each.name] for each in fields(cls) if each.name in value}
         return cls(**{**known, "marks": [(when, cursor) for when, cursor in value["marks"]]})
 
@@ -75,7 +75,7 @@ def shown(group: ConsumerGroup, lookup: Lookup) -> dict[str, Any]:
 
 
 def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl: float, now: float) -> ConsumerGroup:
-    """Give the lease to `owner`, with a new epoch. LeaseHeld while another owner's lease runs."""
+    """Give the lease to `owner`, with a new epoch. Raises LeaseHeld while another owner's lease runs."""
     if known is None:
         known = wanted
     if known.queues != wanted.queues:
@@ -110,7 +110,7 @@ def is_dead(owner: str, here: str) -> bool:
 
 
 def held(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
-    """The group; LeaseLost unless the lease is still of this epoch."""
+    """The group. Raises LeaseLost unless the lease is still of this epoch."""
     if known is None:
         raise LeaseLost("this consumer group was removed while a job read it: start the job again if it shall go on")
     if known.epoch == epoch:
@@ -132,7 +132,7 @@ def acknowledge(known: ConsumerGroup | None, epoch: int, cursor: int, ttl: float
 
 
 def thinned(marks: list[Mark]) -> list[Mark]:
-    """At most MARKS marks: of the older half every second one is dropped."""
+    """At most MARKS marks: every second one of the older half is dropped."""
     while len(marks) > MARKS:
         marks = [*marks[0 : MARKS // 2 : 2], *marks[MARKS // 2 :]]
     return marks
@@ -151,7 +151,7 @@ def release(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
 
 
 def purgeable(group: ConsumerGroup, now: float) -> int:
-    """The number below which this group needs no messages any more."""
+    """The number below which this group no longer needs messages."""
     if not group.consume:
         return group.cursor
     old_enough = [cursor for when, cursor in group.marks[:-BATCHES_KEPT] if when + group.delay <= now]

@@ -1,5 +1,5 @@
-"""What running jobs tell the gateway they read from, for its page. Kept in memory: a job tells it again with its next
-batch."""
+"""What running jobs report to the gateway from which they read, for its page. Kept in memory: a job reports again with
+its next batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_JOBS = 100
-"""Of more the oldest is forgotten: names are chosen by whoever has the token."""
+"""The most jobs; beyond that the oldest is forgotten, as names are chosen by whoever has the token."""
 LONGEST = 300
 NUMBERS = ("rows_per_second", "last_commit")
 COUNTS = ("rows", "parts", "batch")
@@ -23,7 +23,7 @@ class JobReports:
         self._found: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def take(self, given: Mapping[str, Any]) -> None:
-        """Keep one; KeyError or ValueError for what is none."""
+        """Keep a report. Raises KeyError or ValueError for what is not one."""
         report: dict[str, Any] = {"told": time.time(), "job": str(given["job"])[:LONGEST]}
         for name in (*NUMBERS, *COUNTS):
             value = given.get(name)
@@ -36,5 +36,5 @@ class JobReports:
             self._found.popitem(last=False)
 
     def of(self, group: str) -> dict[str, Any] | None:
-        """The last report of the job that reads by this group."""
+        """The last report of the job that reads as this group."""
         return self._found.get(group)

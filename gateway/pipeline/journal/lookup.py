@@ -2,7 +2,7 @@
 
 The follower reads what the journal's owner has committed and applies the frames with the owner's own functions, so it
 has the same queues, lanes, numbers and state records, one frame later. Messages that are not persistent are in their
-owner's memory, where no reader gets at them: a lookup lists persistent ones only, whoever asks it.
+owner's memory, where no reader can get them: a lookup lists only persistent ones, whoever asks it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Lookup:
         self, patterns: str, low: int, high: int | None = None, limit: int | None = None, *, in_memory: bool = False
     ) -> list[MessageRun]:
         """The messages of these queues from number `low` on, in the order of numbers; at most `limit` of them. Lanes
-        are given numbers group by group, so runs of several lanes never interleave. `in_memory`: those that are not
-        persistent, too."""
+        are given numbers group by group, so runs of several lanes never interleave. `in_memory`: include those that are
+        not persistent."""
         listed: list[MessageRun] = []
         left = limit
         lanes = (self._lane_runs(queue, lane, low, high, in_memory) for queue, lane in self._lanes(patterns))
@@ -95,7 +95,7 @@ class Lookup:
         return kept
 
     def backouts(self, low: int, high: int) -> dict[int, int]:
-        """Backout counts by message number, of those between two numbers that were ever backed out."""
+        """Backout counts, by message number, of the messages between two numbers that were ever backed out."""
         return {number: count for number, count in self.index.backouts.items() if low <= number < high}
 
     def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
@@ -145,8 +145,8 @@ ONLY_ROWS = {
 NONE = 0, memoryview(b"")
 ATTEMPTS = 4
 LOOKED_BEYOND = 1 << 20
-"""Bytes behind the last frame in which a later one is looked for. Behind a longer one whose length is damaged they are
-noticed when the segment is full."""
+"""Bytes behind the last frame in which a later one is looked for. If a longer frame has a damaged length, those behind
+it are noticed when the segment is full."""
 
 
 class _Position:
@@ -178,8 +178,8 @@ class Follower(Lookup):
         self._positions: dict[int, _Position] = {}
 
     def poll(self) -> None:
-        """Read what was written since. Reads everything again when a segment was recycled before its end was read.
-        QueueUnreachable where that does not help: what is missing is never taken for what is not there."""
+        """Read what was written since. Everything is read again if a segment was recycled before its end was read.
+        Raises QueueUnreachable if that does not help: what is missing is never taken for what is not there."""
         for _ in range(ATTEMPTS):
             if self._advance():
                 return
@@ -192,7 +192,7 @@ class Follower(Lookup):
         )
 
     def _advance(self) -> bool:
-        """Read what was written since; False when all has to be read again."""
+        """Read what was written since. Returns False if everything has to be read again."""
         last = self.segments.committed()
         if not self._advance_to(inf if last is None else last):
             return False
@@ -219,7 +219,8 @@ class Follower(Lookup):
         return True
 
     def _read(self, header: SegmentHeader, listed: Listed | None, last: float) -> bool:
-        """Apply the new frames of one segment; False when the segment was recycled, or more was read than counts."""
+        """Apply the new frames of one segment. Returns False if the segment was recycled, or more was read than
+        counts."""
         position = self._positions.get(header.serial)
         if position is None:
             if header.slot in self.index.space.by_slot:
@@ -237,9 +238,9 @@ class Follower(Lookup):
         return position.sequence == listed.last_sequence + 1  # beyond it was a frame whose write had failed
 
     def _apply_new(self, position: _Position, last: float, *, is_listed: bool) -> bool:
-        """Apply frames up to the last whole one that counts; False when the segment was recycled meanwhile. The mapping
-        is not pinned, so what was read counts only if the segment is still in the same use afterwards. StoreCorrupt
-        where one is not whole and others are behind it: they would be missed without a word."""
+        """Apply frames up to the last whole one that counts. Returns False if the segment was recycled meanwhile: the
+        mapping is not pinned, so what was read counts only if the segment is still in the same use afterwards. Raises
+        StoreCorrupt if a frame is not whole and others are behind it, which would be missed silently."""
         try:
             while position.sequence <= last:
                 if not self._apply_next(position, is_listed=is_listed):
@@ -281,7 +282,7 @@ class Follower(Lookup):
         return True
 
     def _has_hole(self, position: _Position) -> bool:
-        """Whether a later frame lies behind one that is not whole, in the segment that is being written: that one was
+        """Whether a later frame lies behind one that is not whole, in the segment that is being written. That one was
         durable when the later one was begun, so it is whole by now if it merely had not been written yet."""
         use, end = position.use, position.offset
         segment = self.segments.segment(use.slot)
@@ -297,6 +298,6 @@ class Follower(Lookup):
         return self.segments.frame(use, end, position.sequence) is None
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-        """The uses of the segments that runs lie in, for a reader in another process."""
+        """The uses of the segments in which these runs lie, for a reader in another process."""
         by_slot = {position.use.slot: position.use for position in self._positions.values()}
         return {slot: by_slot[slot] for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}

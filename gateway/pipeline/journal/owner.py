@@ -44,16 +44,17 @@ class Journal(Protocol):
 
     @property
     def name(self) -> str:
-        """What it has called itself since it was made."""
+        """The name that it has had since it was made."""
 
     def commit(self, unit: StoreUnit) -> None:
         """Apply one unit of work, durable when this returns."""
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-        """The uses of the segments that runs lie in."""
+        """The uses of the segments in which these runs lie."""
 
     def definition(self, queue: str) -> Definition | None:
-        """Of a local queue; None where there are no definitions. WrongOption when it is none."""
+        """The definition of a local queue; None where there are no definitions. Raises WrongOption if there is no such
+        local queue."""
 
 
 class Owner:
@@ -110,7 +111,7 @@ class Owner:
         return self._save(groups.moved(self.group(name), name, cursor))
 
     def purge(self, most: int = 1 << 62) -> int:
-        """Take the messages that no group needs any more, about `most` at a time; how many were taken."""
+        """Take the messages that no group needs any more, about `most` at a time; returns how many were taken."""
         known = self.groups()
         limits = groups.due(known, list(self.journal.index.queues), self.clock())
         taken = 0
@@ -168,13 +169,13 @@ class Owner:
 
 
 def uses_in(store: Store, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-    """The uses of the segments that runs lie in, of a store that is open here."""
+    """The uses of the segments in which these runs lie, in a store that is open here."""
     headers = {slot: store.ring.used[slot].header for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}
     return {slot: SegmentUse(slot, header.serial, header.salt) for slot, header in headers.items() if header}
 
 
 STEPS_FOR_ROOM = 64
-"""Steps of maintenance that a frame waits for on a full disk."""
+"""Steps of maintenance for which a frame waits on a full disk."""
 
 
 class StoreJournal:
@@ -196,11 +197,11 @@ class StoreJournal:
 
     @property
     def name(self) -> str:
-        """As its segments have it."""
+        """The name in its segments."""
         return self.store.ring.store.hex()
 
     def commit(self, unit: StoreUnit) -> None:
-        """One frame. On a full disk what puts nothing waits for the room that maintenance makes."""
+        """Write one frame. On a full disk a frame that puts nothing waits for the room that maintenance makes."""
         for _ in range(STEPS_FOR_ROOM):
             try:
                 self._write(self.store.prepare(unit, self.clock()))
@@ -211,7 +212,7 @@ class StoreJournal:
         self._write(self.store.prepare(unit, self.clock()))
 
     def maintain(self) -> bool:
-        """One step of the store's maintenance; whether there may be another one."""
+        """Do one step of the store's maintenance; returns whether there may be another one."""
         prepared = self.store.maintain(self.clock())
         if prepared is not None:
             self._write(prepared)
@@ -226,11 +227,11 @@ class StoreJournal:
         self.store.apply(prepared)
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-        """The uses of the segments that runs lie in."""
+        """The uses of the segments in which these runs lie."""
         return uses_in(self.store, runs)
 
     def definition(self, queue: str) -> Definition | None:
-        """As the gateway has left it."""
+        """The definition as the gateway has left it."""
         return defined_in(self.index.state, queue)
 
 
@@ -253,20 +254,20 @@ class QueueManagerJournal:
 
     @property
     def name(self) -> str:
-        """As its segments have it."""
+        """The name in its segments."""
         return str(self.core.store.ring.store.hex())
 
     def commit(self, unit: StoreUnit) -> None:
-        """One frame, written after those that were submitted before."""
+        """Write one frame, after those that were submitted before."""
         with self.core.entered():
             self.core.commit(unit)
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-        """The uses of the segments that runs lie in."""
+        """The uses of the segments in which these runs lie."""
         return uses_in(self.core.store, runs)
 
     def definition(self, queue: str) -> Definition:
-        """As it is now."""
+        """The definition as it is now."""
         found = self.core.queues.get(queue)
         if found is None:
             raise no_queue(queue)
@@ -276,7 +277,7 @@ class QueueManagerJournal:
 
 @contextmanager
 def opened(folder: Path, clock: Callable[[], float] = time.time) -> Iterator[Owner]:
-    """Open a stopped gateway's store and own it for a moment. StoreInUse while a gateway runs."""
+    """Open a stopped gateway's store and own it for a moment. Raises StoreInUse while a gateway runs."""
     store = Store.open(folder, clock=clock, options=StoreOptions(spare_segments=1, cache_bytes=1 << 20))
     try:
         yield Owner(StoreJournal(store, clock), clock)

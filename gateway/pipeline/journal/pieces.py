@@ -1,4 +1,5 @@
-"""A part of a batch as runs in a journal's files, picklable: what a planned batch is cut into and each task reads."""
+"""A part of a batch as runs in a journal's files, picklable: a planned batch is cut into such pieces, and each task
+reads one."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 
 class JournalPiece(NamedTuple):
-    """Runs of messages and the uses of the segments they lie in: picklable, read wherever the folder is."""
+    """Runs of messages and the uses of the segments in which they lie: picklable, read wherever the folder is."""
 
     folder: str
     runs: list[MessageRun]
@@ -22,8 +23,8 @@ class JournalPiece(NamedTuple):
     queues: str
 
     def chunks(self, rows: int, heads: HeadNumbers | None = None) -> Iterator[Any]:
-        """The messages from the mapped files. Those that the journal has carried forward since the batch was planned
-        are looked up again."""
+        """Read the messages from the mapped files. Those that the journal has carried forward since the batch was
+        planned are looked up again."""
         from gateway.pipeline.journal.chunks import read_chunks
 
         done = 0

@@ -38,12 +38,13 @@ class PutColumns:
 BUILT_FROM = (
     "properties", "topic", "retain", "client_id", "qos", "content_type", "correl_id", "format", "ccsid", "encoding",
 )  # fmt: skip
-"""The columns that a head is built from."""
+"""The columns from which a head is built."""
 
 
 def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
-    """Rows as a batch of heads (dictionary-encoded) and bodies. Columns used: payload; a row with mqmd and headers is
-    put as the message was, the head of another is built from the columns of `BUILT_FROM` that there are."""
+    """Rows as a batch of heads (dictionary-encoded) and bodies. The column `payload` is needed. A row with mqmd and
+    headers is put as its message was; the head of any other is built from those columns of `BUILT_FROM` that are
+    there."""
     import pyarrow as pa
 
     names = set(batch.schema.names)
@@ -60,7 +61,7 @@ def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
 
 
 def _as_they_were(batch: Any) -> list[bytes | None]:
-    """The heads that rows were landed with; None for a row that was landed without."""
+    """The heads with which rows were landed; None for a row that was landed without one."""
     pairs = zip(batch.column("mqmd").to_pylist(), batch.column("headers").to_pylist(), strict=True)
     return [None if md is None else md + (headers or b"") for md, headers in pairs]
 

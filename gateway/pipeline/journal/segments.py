@@ -20,7 +20,7 @@ from gateway.queue_manager.store.place import block_of
 
 
 class SegmentUse(NamedTuple):
-    """One use of one segment, from opening to recycling. A place means something only together with the use."""
+    """One use of one segment, from opening to recycling. A place has a meaning only together with the use."""
 
     slot: int
     serial: int
@@ -79,8 +79,9 @@ class Segments:
             return None  # just removed: it was free, or is missed where it is listed
 
     def committed(self) -> int | None:
-        """The last frame that counts, if the journal's owner says so; None: all that are whole do. Asked before the
-        headers are read: one that was written for the frame after a failed one lists where those before it end."""
+        """The last frame that counts, if the journal's owner tells it; None: all whole frames count. Asked before the
+        headers are read: a header that was written for the frame after a failed one says where the frames before it
+        end."""
         try:
             return committed(self.folder)
         except OSError as error:
@@ -106,7 +107,7 @@ class Segments:
         return header is not None and header.serial == use.serial
 
     def frame_of_place(self, use: SegmentUse, frame_number: int) -> tuple[FrameHeader, Sections]:
-        """The frame of a place; DataLost when its segment was recycled."""
+        """The frame of a place. Raises DataLost if its segment was recycled."""
         offset = block_of(frame_number) * BLOCK
         frame = self.frame(use, offset)
         if frame is None:

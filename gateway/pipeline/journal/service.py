@@ -25,7 +25,8 @@ JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 CHUNK_ROWS = 20_000
 PURGE_AT_ONCE = 100_000
-"""Two batches' worth with each acknowledgement: purging keeps up, and devices are not kept waiting."""
+"""Messages purged with each acknowledgement: two batches' worth, so that purging keeps up and devices are not kept
+waiting."""
 PREFIX = "/api/pipeline/"
 
 
@@ -62,7 +63,7 @@ class PipelineService:
         }
 
     def handle(self, method: str, path: str, query: Query, body: bytes) -> Reply:
-        """One request: `path` is what follows /api/pipeline/."""
+        """Answer one request; `path` is what follows /api/pipeline/."""
         try:
             if (method, path) == ("GET", "messages"):
                 return Reply(200, ARROW, self._messages(query))

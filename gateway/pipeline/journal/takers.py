@@ -1,6 +1,5 @@
-"""Whether a queue takes what the pipeline would put on it, by its definition: of a running queue manager, or as it lies
-in a stopped one's store. A batch is one unit of work, so it fits as a whole or not at all.
-"""
+"""Whether a queue accepts what the pipeline would put on it, by its definition: in a running queue manager, or as it
+lies in a stopped one's store. A batch is one unit of work, so it fits as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from gateway.queue_manager.objects.catalogue import Definition, decode_definitio
 
 
 def defined_in(state: Mapping[bytes, bytes], queue: str) -> Definition | None:
-    """The definition of a local queue in the state of a store; None where the store has no definitions at all, as that
-    of a drainer. WrongOption where it has others."""
+    """The definition of a local queue in the state of a store; None if the store has no definitions at all, as a
+    drainer's has not. Raises WrongOption if it has only others."""
     record = state.get(OBJECT_STATE + f"QLOCAL/{queue}".encode())
     if record is not None:
         return decode_definition(record)
@@ -30,7 +29,8 @@ def no_queue(queue: str) -> WrongOption:
 
 
 def check_takes(queue: Definition, depth: int, messages: PutColumns) -> None:
-    """QueueRefuses where these messages do not go there; without any, where not one more would."""
+    """Raise QueueRefuses if the queue does not accept these messages; if there are none, if it would not accept one
+    more."""
     count, most, longest = len(messages.heads), queue.number("MAXDEPTH"), queue.number("MAXMSGL")
     if queue.number("PUT") == 1:
         raise QueueRefuses(f"{queue.name} takes no messages: ALTER QLOCAL({queue.name}) PUT(ENABLED)")

@@ -21,11 +21,11 @@ class Bounds:
 
     @property
     def filters_rows(self) -> bool:
-        """Whether rows have to be filtered by time; the plan already keeps to the numbers."""
+        """Whether rows have to be filtered by time; the plan already respects the numbers."""
         return self.from_micros is not None or self.to_micros is not None
 
     def apply(self, batch: Any, chunk: Any) -> Any:
-        """The rows within the put times, as the journal has them."""
+        """The rows within the put times, which are taken from the journal."""
         import pyarrow as pa
 
         keep = chunk.put_micros >= (self.from_micros or 0)

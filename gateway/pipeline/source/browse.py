@@ -40,7 +40,7 @@ class QueueManagerAddress(NamedTuple):
     driver: str
 
     def connect(self) -> Any:
-        """A session of the binding. QueueUnreachable says why there is none."""
+        """A session of the binding. Raises QueueUnreachable, which says why there is none."""
         from gateway.backends.ibm.driver import ConnectSettings, load
         from gateway.errors import DriverUnavailable
         from gateway.mq.reason_policy import explain
@@ -119,7 +119,7 @@ def _runs(queue: str, priorities: list[int]) -> list[tuple[str, int, int]]:
 
 
 class BrowseAccess:
-    """Batch reads only: all that needs message numbers is refused."""
+    """Access for batch reads only: everything that needs message numbers is refused."""
 
     def __init__(self, options: Options) -> None:
         self.server = QueueManagerAddress(
@@ -131,7 +131,8 @@ class BrowseAccess:
             raise WrongOption(f"option 'queue' is {options.queue!r}: name the queues of IBM MQ one by one, with commas")
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
-        """The depth of the queues, which the queue manager is asked for; MQ's error tells when one does not exist."""
+        """The depth of the queues, which the queue manager is asked for. Raises QueueUnreachable with MQ's error if one
+        does not exist."""
         del queues, low, rows, size
         session = self.server.connect()
         try:

@@ -37,22 +37,22 @@ from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 TIMEOUT = 60.0
 HANDSHAKE = 10.0
-"""Seconds for TLS: a port without it waits for the end of a line, and so would we."""
+"""Seconds for the TLS handshake: a port without TLS waits for the end of a line, and so would we."""
 _ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, QueueRefuses, WrongOption)}
 
 
 class StayHere(urllib.request.HTTPRedirectHandler):
-    """A gateway sends nobody elsewhere. Whoever does would have the token sent along, to any host."""
+    """Follows no redirects: a gateway sends none, and whoever did would have the token sent along, to any host."""
 
     def redirect_request(self, *_: Any) -> None:
-        """None: the answer is an error like others."""
+        """Always None, so that the reply is an error like any other."""
 
 
 class _Connection(http.client.HTTPSConnection):
-    """One that does not wait for TLS as long as for an answer."""
+    """A connection that does not wait for TLS as long as for an answer."""
 
     def connect(self) -> None:
-        """As the library does."""
+        """Connect as the library does, with the shorter timeout."""
         whole, self.timeout = self.timeout, min(HANDSHAKE, self.timeout or HANDSHAKE)
         super().connect()
         self.sock.settimeout(whole)
@@ -76,7 +76,7 @@ class HttpAddress(NamedTuple):
     ca_file: str
 
     def open(self, method: str, path: str, query: dict[str, Any], body: Any = None, timeout: float = TIMEOUT) -> Any:
-        """The open response. Errors of the service are raised again under their own class."""
+        """The open response. Errors of the service are raised again as their own class."""
         url = f"{self.url}/api/pipeline/{path}?{urllib.parse.urlencode(query)}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - http and https only, checked below
@@ -113,7 +113,8 @@ class HttpAddress(NamedTuple):
             ) from error
 
     def _opener(self) -> urllib.request.OpenerDirector:
-        """A proxy of the environment has no business with what is on this machine, nor with its token."""
+        """An opener that does not use a proxy of the environment for what is on this machine, nor gives it the
+        token."""
         handlers: list[urllib.request.BaseHandler] = [_Secured(self._tls()), StayHere()]
         if is_loopback(urllib.parse.urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))
@@ -148,8 +149,8 @@ def _unreachable(url: str, error: Exception) -> QueueUnreachable:
 
 
 def _speaks_plainly(url: str) -> bool:
-    """Whether HTTP without TLS is answered there, other than that it is none (400), as web servers and balancers in
-    front of a gateway say at a port with TLS."""
+    """Whether HTTP without TLS is answered there. A reply 400 does not count: web servers and balancers in front of a
+    gateway send it at a port with TLS."""
     there = urllib.parse.urlsplit(url)
     try:
         with socket.create_connection((there.hostname or "", there.port or 443), timeout=HANDSHAKE) as asked:
@@ -190,7 +191,7 @@ class HttpPiece(NamedTuple):
 
 
 BEYOND = 1 << 59
-"""No message has this number."""
+"""A number that no message has."""
 
 
 class HttpAccess:
@@ -206,7 +207,7 @@ class HttpAccess:
         return ConsumerGroup.from_json(answer)
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float, *, last: bool = False) -> None:
-        """Everything below `cursor` has landed."""
+        """Tell that everything below `cursor` has landed."""
         del last
         self.address.call("POST", "acknowledge", body={"name": name, "epoch": epoch, "cursor": cursor, "ttl": ttl})
 
@@ -215,23 +216,23 @@ class HttpAccess:
         self.address.call("POST", "release", body={"name": name, "epoch": epoch})
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
-        """From the gateway's own index."""
+        """The extent of a batch, from the gateway's own index."""
         query = {"queues": queues, "from": low, "rows": rows or 0, "bytes": size or 0}
         answer = self.address.call("GET", "extent", query)
         return BatchExtent(answer["next"], answer["messages"])
 
     def next_number(self, queues: str) -> int | None:
-        """With an extent in which nothing is; gateways of earlier releases do not say it."""
+        """The number in an extent that has no messages; gateways of earlier releases do not tell it."""
         number: int | None = self.address.call("GET", "extent", {"queues": queues, "from": BEYOND}).get("number")
         return number
 
     def journal(self, queues: str) -> str | None:
-        """Told with the same extent; likewise."""
+        """The name of the journal, told with the same extent; gateways of earlier releases do not tell it either."""
         name: str | None = self.address.call("GET", "extent", {"queues": queues, "from": BEYOND}).get("journal")
         return name
 
     def number_at(self, queues: str, micros: int) -> int:
-        """The gateway looks into its files."""
+        """The number of the first message at a time, which the gateway looks up in its files."""
         return int(self.address.call("GET", "since", {"queues": queues, "micros": micros})["next"])
 
     def count(self, queues: str, low: int, high: int) -> int:
@@ -239,11 +240,11 @@ class HttpAccess:
         return int(self.address.call("GET", "count", {"queues": queues, "from": low, "to": high})["messages"])
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
-        """Equal ranges of numbers."""
+        """The range in equal parts."""
         return [HttpPiece(self.address, queues, first, end) for first, end in split_range(low, high, parts)]
 
     def put(self, target: PutTarget, parts: list[bytes], txn: str, batch: int) -> int:
-        """One request, so that it is one unit of work."""
+        """Put a batch with one request, so that it is one unit of work."""
         query = {
             "queue": target.queue,
             "priority": target.priority,

@@ -1,4 +1,4 @@
-"""What tasks do with the tables of a job on object storage: read files of the batch, write files of it. The rows go
+"""What tasks do with the tables of a job on object storage: read files of the batch, and write files of it. The rows go
 between Spark and these functions as Arrow batches, so that Spark needs no jar for the store."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FileReader:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly these columns, those that the file lacks empty."""
+    """The batch with exactly these columns; those that the file lacks are null."""
     here = set(batch.schema.names)
     columns = [
         batch.column(field.name).cast(field.type) if field.name in here else pa.nulls(batch.num_rows, field.type)
@@ -61,7 +61,8 @@ class FileWriter:
     table: str
     by: str = ""
     by_day: bool = False
-    """Rows of different days in different files, and the column `by` kept in them, as tables of Iceberg want it."""
+    """Whether rows of different days go into different files, with the column `by` kept in them, as tables of Iceberg
+    want it."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the files; their names below the table, rows and sizes, for the driver."""
@@ -105,7 +106,7 @@ class FileWriter:
 
 
 def by_value(batch: pa.RecordBatch, name: str, *, keep: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by the value of a column, which is in the name of the part."""
+    """The rows by the value of a column, which becomes part of the name of the part."""
     values = batch.column(batch.schema.get_field_index(name))
     rest = batch if keep else batch.select([each for each in batch.schema.names if each != name])
     for value in pc.unique(values).to_pylist():

@@ -74,7 +74,8 @@ class Options:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's options, whose names ignore case. Unknown names are refused: no typing error is silent."""
+        """The options from Spark's, whose names ignore case. Unknown names are refused, so that no typing error goes
+        unnoticed."""
         known = {name.lower(): name for name in NAMES}
         text = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
         unknown = [name for name in given if name.lower() not in known and name.lower() not in SPARKS_OWN]
@@ -129,7 +130,7 @@ class Options:
 
 
 def put_queue(name: str) -> str:
-    """The name of a queue that rows are written to; WrongOption unless it is one."""
+    """The name of the queue to which rows are written. Raises WrongOption if it is not a valid name."""
     if not QUEUE_NAME.fullmatch(name):
         raise WrongOption(
             f"option 'queue' is {name!r}: rows are written to one queue, whose name is 1 to 48 of A-Z a-z 0-9 . _ / %"
@@ -207,7 +208,7 @@ def _choice(text: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str
 
 
 def _moment(text: Mapping[str, str], name: str) -> int | None:
-    """ISO 8601 (UTC where nothing is said) or seconds since the epoch, as microseconds."""
+    """A time in ISO 8601 (UTC unless it says otherwise) or in seconds since the epoch, as microseconds."""
     value = text.get(name, "").strip()
     if not value:
         return None

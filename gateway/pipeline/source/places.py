@@ -10,14 +10,14 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
 SCHEMES = ("s3", "gs", "abfss")
 """Object storage, by the names that most programs use."""
 FOLDER = "folder://"
-"""Before the path of a folder whose files are treated as objects: a warehouse of Iceberg tables on a file system."""
+"""The prefix of a folder whose files are treated as objects: a warehouse of Iceberg tables on a file system."""
 OF_HADOOP = ("hdfs", "webhdfs", "swebhdfs", "viewfs")
 OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
-"""What Hadoop and others call the same."""
+"""Other names that Hadoop and others have for them."""
 
 
 def at_scheme(place: str) -> str:
-    """The address with the scheme as we name it: s3a:// is s3://."""
+    """The address with the scheme as it is named here: s3a:// becomes s3://."""
     found = SCHEME.match(place)
     if found is None:
         return place
@@ -37,12 +37,12 @@ def is_staging_object_place(place: str) -> bool:
 
 
 def staging_place(given: str) -> str:
-    """As `warehouse_place`, with a folder of objects kept as one."""
+    """As `warehouse_place`, but a folder of objects stays one."""
     return given if not given or given.startswith(f"{FOLDER}/") else warehouse_place(given)
 
 
 def warehouse_place(given: str) -> str:
-    """A folder or an address of object storage; Wrong for anything else."""
+    """A folder or an address of object storage. Raises Wrong for anything else."""
     if not given.strip():
         raise Wrong("the warehouse has no name", "write a folder, such as ./lake, or s3://bucket/prefix")
     found = SCHEME.match(given)
@@ -62,7 +62,7 @@ def warehouse_place(given: str) -> str:
 
 
 def plain_folder(given: str) -> str:
-    """The path of a folder, also from file:///path. Wrong for other URI schemes."""
+    """The path of a folder, which may be given as file:///path. Raises Wrong for other URI schemes."""
     found = SCHEME.match(given)
     if found is None:
         return given

@@ -1,4 +1,4 @@
-"""When the messages of a file were put: a hundred times that stand for all, which a task tells with its file. So the
+"""When the messages of a file were put: a hundred times that stand for all, which a task reports with its file. So the
 driver knows how long messages waited without reading a file, however many rows there are. Pure."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Times: TypeAlias = Any
 """A numpy array of microseconds since the epoch."""
 HUNDREDTHS = (np.arange(100) + 0.5) / 100
 LOOKED_AT = 500
-"""So many rows of a record batch are looked at."""
+"""The most rows of a record batch that are looked at."""
 _WRITTEN_AS = "<i8"
 
 
@@ -23,19 +23,19 @@ class PutTimes:
         self._parts: list[tuple[Times, int]] = []
 
     def add(self, times: Times) -> None:
-        """Those of some more rows."""
+        """Add the put times of some more rows."""
         if len(times):
             self._parts.append((times[:: -(-len(times) // LOOKED_AT)], len(times)))
 
     def as_bytes(self) -> bytes:
-        """The hundredths, as the row of the file has them; empty for none."""
+        """The hundredths as the row of the file has them; empty if there are none."""
         told: bytes = quantiles(self._parts, HUNDREDTHS).astype(_WRITTEN_AS).tobytes()
         return told
 
 
 def waited(files: Iterable[tuple[bytes, int]], now: float) -> tuple[float, float] | None:
-    """Seconds since the messages of some files were put: the median, and what 99 of 100 have not exceeded. Of each
-    file its hundredths and its rows."""
+    """Seconds since the messages of some files were put: the median, and what 99 of 100 have not exceeded. `files`: for
+    each, its hundredths and its number of rows."""
     parts = [(np.frombuffer(told, dtype=_WRITTEN_AS), rows) for told, rows in files if told]
     if not parts:
         return None
@@ -44,7 +44,7 @@ def waited(files: Iterable[tuple[bytes, int]], now: float) -> tuple[float, float
 
 
 def quantiles(parts: Sequence[tuple[Times, int]], at: Times) -> Times:
-    """Of times, each with its share of the rows of its part."""
+    """Quantiles of times, each of which has its share of the rows of its part."""
     if not parts:
         return np.empty(0, dtype=np.int64)
     times = np.concatenate([values for values, _ in parts])

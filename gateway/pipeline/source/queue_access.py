@@ -47,7 +47,7 @@ class QueueAccess(Protocol):
         """Take the group's lease."""
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float, *, last: bool = False) -> None:
-        """Everything below `cursor` has landed; also renews the lease."""
+        """Tell that everything below `cursor` has landed; also renews the lease."""
 
     def release(self, name: str, epoch: int) -> None:
         """Give the lease back."""
@@ -56,26 +56,28 @@ class QueueAccess(Protocol):
         """The extent of a batch of at most `rows` messages and `size` bytes that begins at `low`."""
 
     def next_number(self, queues: str) -> int | None:
-        """The number that the queue manager gives its next message; None where it does not say."""
+        """The number that the queue manager gives its next message; None if it does not tell."""
 
     def journal(self, queues: str) -> str | None:
-        """What the journal that gives the numbers calls itself, for as long as it lives; None where it does not say."""
+        """The name, constant as long as it lives, of the journal that gives the numbers; None if it does not tell."""
 
     def count(self, queues: str, low: int, high: int) -> int:
         """How many messages are on the queues between two numbers."""
 
     def number_at(self, queues: str, micros: int) -> int:
-        """The number of the first message committed at that time or later; that of the next one when there is none."""
+        """The number of the first message committed at that time or later; the next message's number if there is
+        none."""
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
         """The messages between two numbers in about equal parts."""
 
     def put(self, target: PutTarget, parts: list[bytes], txn: str, batch: int) -> int:
-        """Put the parts of a batch in one unit of work, once for each `txn` and `batch`; how many messages."""
+        """Put the parts of a batch in one unit of work, once for each `txn` and `batch`; returns how many messages were
+        put."""
 
 
 class JournalAccess:
-    """A journal's files on this machine, or on a folder that all executors share."""
+    """Access to a journal's files on this machine, or on a folder that all executors share."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -83,7 +85,8 @@ class JournalAccess:
         self.follower = Follower(folder)
         self._acknowledged = 0.0
         self._opening = threading.Lock()
-        """A lease is renewed by a thread of its own, and the store is opened once at a time."""
+        """Held while the store is open: a lease is renewed by a thread of its own, and the store can be opened only
+        once at a time."""
 
     def _owned(self, call: Callable[[Owner], Any]) -> Any:
         try:
@@ -93,13 +96,13 @@ class JournalAccess:
             raise in_use(self.folder) from error
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
-        """Take the group's lease. Where there is no journal, none is made."""
+        """Take the group's lease. If there is no journal, none is made."""
         self.follower.segments.headers()
         group: ConsumerGroup = self._owned(lambda store: store.acquire(wanted, owner, ttl))
         return group
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float, *, last: bool = False) -> None:
-        """Writes at most every few seconds, but always when the queues are empty (`last`)."""
+        """Write the cursor, at most every few seconds, but always when the queues are empty (`last`)."""
         now = self.clock()
         if not last and now - self._acknowledged < min(ACKNOWLEDGE_EVERY, ttl / 4):
             return
@@ -116,11 +119,11 @@ class JournalAccess:
         self._owned(lambda store: store.release(name, epoch))
 
     def put(self, target: PutTarget, parts: list[bytes], txn: str, batch: int) -> int:
-        """Into a store that no gateway has open."""
+        """Put a batch into a store that no gateway has open."""
         return int(self._owned(lambda store: store.put(target, read_parts(parts), txn, batch)))
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
-        """From the follower's index, after it has read what was written since."""
+        """The extent of a batch, from the follower's index after it has read what was written since."""
         self.follower.poll()
         runs = self.follower.runs(queues, low, None, rows)
         whole = sum(run.rows for run in runs)
@@ -132,13 +135,13 @@ class JournalAccess:
         return BatchExtent(max(low, self.follower.next_number), messages)
 
     def next_number(self, queues: str) -> int:
-        """By the frames that have been written."""
+        """The next number by the frames that have been written."""
         del queues
         self.follower.poll()
         return self.follower.next_number
 
     def journal(self, queues: str) -> str | None:
-        """By the youngest segment; None where nothing was ever written."""
+        """The name of the journal by its youngest segment; None if nothing was ever written."""
         del queues
         headers = self.follower.segments.headers()
         return headers[-1].store.hex() if headers else None
@@ -148,14 +151,14 @@ class JournalAccess:
         return self.follower.count(queues, low, high)
 
     def number_at(self, queues: str, micros: int) -> int:
-        """By the commit times of frames."""
+        """The number of the first message at a time, by the commit times of frames."""
         self.follower.poll()
         runs = self.follower.runs(queues, 0)
         number = first_since(self.follower.segments, runs, self.follower.uses(runs), micros)
         return self.follower.next_number if number is None else number
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
-        """Equal shares of the runs."""
+        """The messages in equal shares of the runs."""
         self.follower.poll()
         runs = self.follower.runs(queues, low, high)
         share = -(-sum(run.rows for run in runs) // max(1, parts))
@@ -167,8 +170,8 @@ class JournalAccess:
 
 
 class LeaseRenewal:
-    """Renews a lease while a batch is on its way: Spark calls the driver's side of a source between batches alone, and
-    a batch may take longer than a lease runs. It ends with the process that plans."""
+    """Renews a lease while a batch is being processed: Spark calls the driver's side of a source only between batches,
+    and a batch may take longer than a lease runs. It ends with the process that plans."""
 
     def __init__(self, access: QueueAccess, lease: ConsumerGroup, ttl: float) -> None:
         self._access, self._lease, self._ttl = access, lease, ttl
@@ -177,7 +180,7 @@ class LeaseRenewal:
         self._thread.start()
 
     def end(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self.over.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Which gateway runs on a data folder, from what it has written there, so that errors and proposals can name it."""
+"""Which gateway runs on a data folder, by what it has written there, so that errors and proposals can name it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.pipeline.errors import QueueUnreachable
 
 
 class RunningGateway(NamedTuple):
-    """How a gateway is reached."""
+    """How to reach a gateway."""
 
     url: str
     token_file: str
 
 
 def running_gateway(folder: Path) -> RunningGateway | None:
-    """The gateway that runs on a folder of this machine; None where none does, or it has no administration port."""
+    """The gateway that runs on a folder of this machine; None if none does, or it has no administration port."""
     try:
         found = json.loads((folder / "gateway.json").read_text(encoding="utf-8"))
         where, process = RunningGateway(found["admin"] or "", found["token_file"]), int(found["pid"])
@@ -34,7 +34,7 @@ def running_gateway(folder: Path) -> RunningGateway | None:
 
 
 def in_use(folder: Path) -> QueueUnreachable:
-    """The error where cursors are to be kept in a store that a gateway has open."""
+    """The error if cursors are to be kept in a store that a gateway has open."""
     there = running_gateway(folder)
     keys = f"`url: {there.url}` and `token_file: {there.token_file}`" if there else "`url` and `token_file`"
     return QueueUnreachable(

@@ -96,7 +96,7 @@ class MqQueueDataSource(DataSource):
 
 
 def access_of(options: Options) -> QueueAccess:
-    """The access that the options ask for: with `path` messages are read from files, with `url` cursors are kept by the
+    """The access that the options ask for: with `path` messages are read from files; with `url` cursors are kept by the
     gateway; with `connection` or `ccdt` queues of IBM MQ are browsed."""
     if options.connection or options.ccdt:
         return BrowseAccess(options)
@@ -173,7 +173,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._compared = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to the driver: tasks get a copy of the reader too."""
+        """The state without what belongs to the driver: tasks get a copy of the reader, too."""
         return {**self.__dict__, "_access": None, "_lease": None, "_renewal": None, "_until": None}
 
     # ---- the driver's side
@@ -203,8 +203,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"messages": 0, "next": start}
 
     def _compare_numbers(self, start: int) -> None:
-        """DataLost where a query goes on at a number that the queue manager has not come to: its messages have numbers
-        again that others had, and would be taken for those, passed over and purged."""
+        """Raise DataLost if a query goes on at a number that the queue manager has not reached: its messages get
+        numbers that others had, and would be taken for those, passed over and purged."""
         if self._compared:
             return
         end = self.access.next_number(self.options.queue)
@@ -221,7 +221,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends with the messages that are on the queues now."""
+        """Have the query end with the messages that are on the queues now."""
         self._until = self.access.extent(self.options.queue, 0, None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -261,7 +261,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(0.02)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """For the backlog in the query's progress: the messages after the end of the last batch."""
+        """The messages after the end of the last batch, shown as the backlog in the query's progress."""
         if self._end is None:
             return None
         rest = self.access.extent(self.options.queue, self._end["next"], None)
@@ -289,7 +289,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [QueuePartition(piece) for piece in pieces]
 
     def commit(self, end: Offset) -> None:
-        """Acknowledge, as latestOffset does: Spark calls this before the next batch."""
+        """Acknowledge as `latestOffset` does; Spark calls this before the next batch."""
         lease = self._leased()
         self.access.acknowledge(self.group, lease.epoch, end["next"], self.options.lease_ttl)
 
@@ -309,7 +309,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
-    """The most rows and bytes of one batch."""
+    """The most rows and the most bytes of one batch."""
     if isinstance(limit, ReadMaxRows):
         return limit.max_rows, options.max_bytes
     if isinstance(limit, ReadMaxBytes):
@@ -320,7 +320,7 @@ def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
 
 
 def parts_for(options: Options, rows: int) -> int:
-    """The number of partitions: as asked for, fewer for few rows."""
+    """The number of partitions: as many as asked for, but fewer for few rows."""
     return max(1, min(options.partitions, rows // LEAST_ROWS))
 
 
@@ -338,8 +338,8 @@ class TaskMessages(WriterCommitMessage):
 
 
 def staged(folder: str, data: bytes) -> TaskMessages:
-    """Write a task's messages to a file on a folder that driver and executors share, so that Spark need not carry
-    them."""
+    """Write a task's messages to a file in a folder that driver and executors share, so that Spark need not carry them;
+    returns the message that names the file."""
     target = Path(folder) / f"{secrets.token_hex(8)}.arrow"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
@@ -368,7 +368,7 @@ class _Writing:
         )
 
     def write(self, iterator: Iterator[Any]) -> TaskMessages:
-        """In a task: make messages of rows."""
+        """Make messages of rows; runs in a task."""
         options = self.options
         template = {
             "persistence": options.persistence,
@@ -380,7 +380,7 @@ class _Writing:
         return staged(options.staging, data) if options.staging else TaskMessages(data)
 
     def put(self, messages: list[Any], batch: int) -> int:
-        """In the driver: put the messages of all tasks in one unit of work."""
+        """Put the messages of all tasks in one unit of work; runs in the driver."""
         options = self.options
         target = PutTarget(options.queue, options.priority, options.expiry, options.persistence == 1)
         parts = [message.read() for message in messages if message is not None]
@@ -389,7 +389,7 @@ class _Writing:
         return count
 
     def abort(self, messages: list[Any], batchId: int = 0) -> None:  # noqa: N803, ARG002
-        """Delete staged files; nothing was put."""
+        """Delete staged files, as nothing was put."""
         drop(messages)
 
 

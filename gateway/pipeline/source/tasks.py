@@ -53,11 +53,12 @@ class TaskReader:
     options: Options
     names: tuple[str, ...]
     required: tuple[str, ...] = ()
-    """Columns that the schema says are never null."""
+    """Columns that are never null by the schema."""
 
     @classmethod
     def of(cls, options: Options, schema: Any) -> TaskReader:
-        """A reader of the columns in the schema that Spark has, or with staging of those to be written to files."""
+        """A reader for the columns of the schema that Spark has; with staging, for the columns to be written to
+        files."""
         names = tuple(schema.fieldNames())
         if not options.staging:
             return cls(options, names, tuple(field.name for field in schema.fields if not field.nullable))
@@ -104,13 +105,13 @@ class TaskReader:
 
 
 def named(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
-    """The rows with the name of their source."""
+    """The rows with a column for the name of their source."""
     (field,) = arrow_schema([SOURCE_COLUMN])
     return batch.append_column(field, pa.repeat(pa.scalar(source, field.type), batch.num_rows))
 
 
 def without_nulls(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
-    """The rows under a schema that says of these columns that they are never null, as Spark's does."""
+    """The rows under a schema that declares these columns never null, as Spark's does. Raises WrongOption if one is."""
     for name in names:
         if batch.column(name).null_count:
             raise WrongOption(f"column {name!r} is null in some messages: declare it nullable in the schema")
@@ -136,7 +137,8 @@ def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As `write_rows`, to object storage: written beside this process first, so that no half of a file is ever put."""
+    """As `write_rows`, to object storage: the file is written beside this process first, so that no half of a file is
+    ever put."""
     parts = (part for batch in batches for part in days_of(batch, "put_ts"))
     for day, some in groupby(parts, key=itemgetter(0)):  # numbers follow put times, so a day comes once
         rows_of_day = (batch for _, batch in some)
@@ -149,8 +151,8 @@ def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def days_of(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by the day of a time, in UTC, in the order of the days, with a folder for each. All together where there
-    is no such column."""
+    """The rows by the day of a time, in UTC, in the order of the days, with a folder for each; all together if there is
+    no such column."""
     if name not in batch.schema.names:
         yield "", batch
         return
@@ -170,7 +172,8 @@ def folder_of_day(day: int | None) -> str:
 
 
 def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> dict[str, Any]:
-    """What the driver is told of the file: its rows, when they were put, and whether text in it is to be converted."""
+    """Write a file; returns what the driver is told of it: its rows, when they were put, and whether text in it is to
+    be converted."""
     rows, group, size, times, foreign = 0, [first], first.nbytes, PutTimes(), has_foreign_text(first)
     times.add(put_micros(first))
     with pq.ParquetWriter(target, first.schema, **layout(first.schema)) as writer:
@@ -187,7 +190,7 @@ def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
 
 
 def put_micros(batch: pa.RecordBatch) -> Times:
-    """The put times of the rows; none where they are not among the columns."""
+    """The put times of the rows; none if they are not among the columns."""
     if "put_ts" not in batch.schema.names:
         return np.empty(0, dtype=np.int64)
     return batch.column("put_ts").cast(pa.int64()).drop_null().to_numpy()

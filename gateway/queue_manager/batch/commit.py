@@ -31,7 +31,7 @@ from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 UNITS_IN_A_FRAME = 256
 BYTES_IN_A_FRAME = 16 << 20
-"""No more units of the batch port are added to a frame that has as many."""
+"""The size in bytes from which no more units of the batch port are added to a frame."""
 STEPS_FOR_ROOM = 32
 """Steps of maintenance that a frame waits for on a full disk."""
 
@@ -45,7 +45,7 @@ FIRST_TRIAL, LAST_TRIAL = 16, 1024
 """Frames on the writer's thread until one is tried on the caller's, and the most there may be."""
 
 QUIET_SECONDS = 0.002
-"""Without a unit for as long, maintenance goes on at full speed; until then it takes one step a unit."""
+"""After this many seconds without a unit, maintenance goes on at full speed; until then it takes one step per unit."""
 
 Entered = Callable[[], AbstractContextManager[None]]
 """How to take the queue manager's lock."""
@@ -69,16 +69,16 @@ class Submission:
 
 
 class Translator(Protocol):
-    """What makes a store's unit of units of the batch port: see `translation.py`."""
+    """What turns units of the batch port into a store's unit: see `translation.py`."""
 
     def begin(self) -> None:
-        """A frame begins."""
+        """Begin a frame."""
 
     def add(self, submission: Submission, frame: StoreUnit) -> int:
-        """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
+        """Add a unit to the frame, or note in the submission why it cannot be added. Returns the bytes it adds."""
 
     def end(self, frame: StoreUnit) -> None:
-        """Every unit has been added."""
+        """End the frame, as every unit has been added."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Committer:
     # ---- what asks for a commit
 
     def submit(self, unit: Unit, done: Done) -> None:
-        """A unit of the batch port: write it if no frame is on its way."""
+        """Take a unit of the batch port, and write it if no frame is under way."""
         self._port_thread = get_ident()
         self._submissions.append(Submission(unit, done))
         self.run()
@@ -281,7 +281,7 @@ class Committer:
                 self.run()
 
     def _gather(self) -> Batch | None:
-        """One frame for everybody who waits: MQI calls on several threads, and the batch port."""
+        """Make one frame for all who wait: MQI calls on several threads, and the batch port."""
         submitted = self._gather_submissions() if self._submissions else None
         if not self._calls:
             return submitted
@@ -289,7 +289,7 @@ class Committer:
         return _together(calls if submitted is None else [*calls, submitted])
 
     def _gather_submissions(self) -> Batch:
-        """As many units of the batch port as make one frame."""
+        """Return as many units of the batch port as make one frame."""
         waiting, translator = self._submissions, self.translator
         gathered: list[Submission] = []
         unit, size = StoreUnit(own=True), 0
@@ -304,7 +304,8 @@ class Committer:
         return Batch(unit, submissions=gathered)
 
     def now(self, batch: Batch) -> bool:
-        """Prepare, write, apply and tell on the caller's thread, after what is on its way; False: it was refused."""
+        """Prepare, write, apply and report on the caller's thread, after what is under way. Returns False if it was
+        refused."""
         if self._writing is not None:
             self.settle()
         store = self._store
@@ -341,7 +342,7 @@ class Committer:
         return self._store.prepare(unit, self._scheduler.now(), at_once=at_once)
 
     def _make_room(self) -> bool:
-        """One step of maintenance; whether there may be another one."""
+        """Take one step of maintenance. Returns whether there may be another one."""
         if self._store.storage_full is None:
             return False
         frame = self._store.maintain(self._scheduler.now())
@@ -350,7 +351,7 @@ class Committer:
         return frame is not None or self._store.under_maintenance
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
-        """The frame cannot be stored, but its parts may be: try them one by one."""
+        """Try the parts of a frame that cannot be stored one by one, as they may be storable."""
         parts = batch.parts if batch.apart is None else batch.apart()
         if not parts:
             self._tell(batch, error)
@@ -358,7 +359,7 @@ class Committer:
             self.now(part)
 
     def _refuse_written(self, batch: Batch, error: StoreError) -> bool:
-        """The frame was not written. What only takes is tried again: the reserve of a full disk is for it."""
+        """Handle a frame that was not written. What only takes is tried again: the reserve of a full disk is for it."""
         unit = batch.unit
         if unit.adds or batch.again or not unit:
             self._refuse(batch, error)
@@ -470,7 +471,7 @@ class Committer:
         self._work.put(writing)
 
     def _write_frames(self) -> None:
-        """What the writer's thread does."""
+        """Write frames on the writer's thread until it is to end."""
         while (writing := self._work.get()) is not None:
             try:
                 writing.seconds = self._timed_write(writing.frame)
@@ -524,7 +525,8 @@ class Committer:
     # ---- maintenance of the store
 
     def _maintain(self) -> None:
-        """One bounded step of the store's maintenance after a commit; the next when there is nothing better to do."""
+        """Take one bounded step of the store's maintenance after a commit; the next follows when nothing else is to be
+        done."""
         if self._writing is not None or self._maintenance_failed:
             return
         try:

@@ -1,6 +1,5 @@
-"""Messages that cannot be read, because the disk has damaged their frame while the queue manager runs. Who reads a
-queue for devices gets those around them; they stay where they are, and are told of once.
-"""
+"""Messages that cannot be read, because the disk has damaged their frame while the queue manager runs. A reader of the
+queue for devices gets the messages around them; they stay where they are, and are reported once."""
 
 from __future__ import annotations
 
@@ -16,14 +15,13 @@ from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 
 AT_ONCE_SECONDS = 0.1
-"""For so long is read at a time what the disk has damaged: a whole segment of small frames takes 10 s, a failing disk
-hours."""
+"""Seconds for reading damaged messages at a time: a whole segment of small frames takes 10 s, a failing disk hours."""
 SLOW_SECONDS = 0.0001
-"""A message, of frames that are read: what is known to be damaged is passed in a tenth of it."""
+"""Seconds for a message whose frame is read; passing over one that is known to be damaged takes a tenth of that."""
 PASSED_SECONDS = 60.0
-"""What is damaged is passed at once for so long: it may be read again some time."""
+"""Seconds for which damaged messages are passed over at once; after that they are tried again."""
 LOOKED_AT = 500
-"""Keys at a time, of which it is looked whether what was damaged is gone: every session has one."""
+"""Keys of which it is looked, at a time, whether the damaged messages are gone: every session has one."""
 Place = tuple[str, str]
 """A queue, and what is damaged there."""
 Keyed = tuple[str, bytes]
@@ -31,7 +29,7 @@ Keyed = tuple[str, bytes]
 
 
 class Passed(NamedTuple):
-    """Tokens of one priority between which every message there is is damaged: others only come behind them."""
+    """Tokens of one priority between which every message that is there is damaged; new ones only come behind them."""
 
     first: int
     last: int
@@ -43,17 +41,18 @@ class Damage:
 
     def __init__(self, store: MessageStore) -> None:
         self.in_order: set[str] = set()
-        """Queues whose messages may leave in their order alone: one that cannot be read stops those behind it."""
+        """Queues whose messages may leave only in their order: one that cannot be read stops those behind it."""
         self._stops: dict[Keyed, str] = {}
         self._store = store
         self._known: dict[Keyed, dict[int, None]] = {}
-        """In the order in which they were met."""
+        """The tokens of damaged messages, in the order in which they were met."""
         self._passed: dict[Keyed, Passed] = {}
         self._untold: dict[Place, list[int]] = {}
 
     def fetch(self, queue: str, key: bytes, limit: int, after: int | None = None) -> list[Message]:
-        """The next messages that can be read, locked ones too, perhaps fewer than there are; none: none is behind.
-        MQError where so much is damaged that others have their turn first: what has been read is known next time."""
+        """The next messages that can be read, locked ones too; they may be fewer than there are, and none means that
+        there are none behind. Raises MQError if so much is damaged that others have their turn first: what has been
+        read is known next time."""
         slow = 0.0
         after = self._behind_passed(queue, key, after)
         while True:
@@ -76,8 +75,8 @@ class Damage:
                 raise MQError(MQRC_OBJECT_DAMAGED, f"so is much before it: what is behind comes in a while: {why}")
 
     def _behind_passed(self, queue: str, key: bytes, after: int | None) -> int | None:
-        """Where to go on: behind what is known to be damaged, if nothing else comes before it. Going through a hundred
-        thousand of them takes a tenth of a second, for each who asks."""
+        """The token after which to go on: behind what is known to be damaged, if nothing else comes before that. Going
+        through a hundred thousand damaged messages would take each caller a tenth of a second."""
         passed = self._passed.get((queue, key))
         if passed is None:
             return after
@@ -90,7 +89,7 @@ class Damage:
         return passed.last if passed.first <= begin <= passed.last else after
 
     def _pass(self, queue: str, key: bytes, damaged: list[Message], after: int | None) -> int:
-        """All of these, the first ones after a token, are damaged: the last one."""
+        """Note that all of these messages, the first ones after a token, are damaged; returns the token of the last."""
         first, last = damaged[0].token, damaged[-1].token
         passed = self._passed.get((queue, key))
         if passed is None:
@@ -102,7 +101,8 @@ class Damage:
         return last
 
     def stops(self, queue: str, key: bytes) -> str:
-        """What cannot be read and stopped the last fetch from a queue whose messages leave in order, if anything."""
+        """Why the message that stopped the last fetch from a queue whose messages leave in order cannot be read; empty
+        if none did."""
         return self._stops.pop((queue, key), "")
 
     def load(self, queue: str) -> list[tuple[bytes, Message]]:
@@ -115,7 +115,7 @@ class Damage:
         return sorted(found, key=lambda one: one[1].token & NUMBER_MASK)
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """One message, if it is there and can be read."""
+        """The message with this token, if it is there and can be read."""
         try:
             return self._store.read(queue, key, token)
         except StoreCorrupt as error:
@@ -130,14 +130,14 @@ class Damage:
                 self._untold.setdefault((queue, why), []).append(token)
 
     def untold(self) -> dict[Place, list[int]]:
-        """The tokens of those that were met since the last time."""
+        """The tokens of damaged messages that were met since the last time, by place."""
         for queue, key in list(islice(self._known, LOOKED_AT)):
             self._forget_gone(queue, key)
         untold, self._untold = self._untold, {}
         return untold
 
     def _forget_gone(self, queue: str, key: bytes) -> None:
-        """Those before the first message that is there have been removed."""
+        """Forget the damaged messages before the first message that is there: they have been removed."""
         first, known = self._store.first(queue, key), self._known.pop((queue, key))
         while known and (first is None or next(iter(known)) < first):
             del known[next(iter(known))]

@@ -1,26 +1,25 @@
-"""How long a disk is not trusted after a write that hung: a write on the caller's thread stops everything as long as it
-lasts, probes included, and the next one may hang too.
-"""
+"""How long a disk is not trusted after a write that hung. A write on the caller's thread stops everything as long as it
+lasts, probes included, and the next one may hang too."""
 
 from __future__ import annotations
 
 HANGING = 1.0
-"""Seconds: a write that takes longer has hung."""
+"""A write that takes more seconds than this has hung."""
 SHORTEST, LONGEST = 60.0, 3600.0
-"""Seconds without a write that hangs until the disk is trusted again: each time it was in vain twice as many."""
+"""Seconds without a hanging write until the disk is trusted again; doubled each time that this was in vain."""
 
 
 class Distrust:
-    """Begins with a write that hangs."""
+    """Begins when a write hangs, and lasts until the disk has behaved for a while."""
 
     def __init__(self) -> None:
         self.begun = False
-        """A write has hung, and no other one has been tried since."""
+        """Whether a write has hung, and no other one has been tried since."""
         self._seconds = SHORTEST
         self._until = float("-inf")
 
     def hung(self, since: float, seconds: float) -> None:
-        """A write has hung, whoever waited for it."""
+        """Note that a write has hung, whoever waited for it."""
         if since > self._until + LONGEST:
             self._seconds = SHORTEST
         elif since > self._until:
@@ -29,6 +28,6 @@ class Distrust:
         self.begun = True
 
     def lasts(self, now: float) -> bool:
-        """Whether the caller's thread is not to try a write yet; otherwise it is about to."""
+        """Whether the caller's thread is not to try a write yet; if it may, it is about to."""
         self.begun = self.begun and now < self._until
         return self.begun

@@ -1,4 +1,4 @@
-"""Logical messages for rules: segments as one message, and, where a rule asks, groups only when they are whole.
+"""Logical messages for rules: segments as one message, and, where a rule asks for it, groups only when they are whole.
 
 For the batch port this is what MQGMO_COMPLETE_MSG and MQGMO_ALL_MSGS_AVAILABLE are for programs (section 7 of the MQI
 reference, Groups and segments). Incomplete messages and groups stay on their queue, do not hold up others, and are
@@ -26,19 +26,19 @@ NO_FLAGS = bytes(4)
 _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
 _IN_GROUP = mq.MQMF_MSG_IN_GROUP | mq.MQMF_LAST_MSG_IN_GROUP
 MOST_HANDED_OUT = 1000
-"""Of so many whole groups of a queue it is remembered that they were handed out."""
+"""The most whole groups of a queue that are remembered as handed out."""
 Name = tuple[bytes, int]
-"""GroupId, and MsgSeqNumber of a segmented message (0: a whole group)."""
+"""GroupId and MsgSeqNumber of a segmented message (0: a whole group)."""
 _FORMAT = slice(32, 40)
 
 
 def may_be_part(message: Message) -> bool:
-    """Whether a message may be a segment, or one of a group: by its descriptor, or behind a transmission header."""
+    """Whether a message may be a segment, or one of a group, by its descriptor or behind a transmission header."""
     return message.head[FLAGS] != NO_FLAGS or message.head[_FORMAT] == mq.MQFMT_XMIT_Q_HEADER
 
 
 def transmitted_part(message: Message) -> transmitted_segments.Part | None:
-    """The segment that a message on a transmission queue is; None for any other."""
+    """The segment that a message on a transmission queue holds; None if it holds none."""
     if message.head[_FORMAT] != mq.MQFMT_XMIT_Q_HEADER:
         return None
     data, length = message.head[MQMD_LENGTH:], len(message.head) - MQMD_LENGTH + len(message.body)
@@ -53,7 +53,7 @@ class _Waiting(NamedTuple):
 
     since: float
     parts: tuple[int, ...]
-    """The tokens of the parts that were there last time."""
+    """The tokens of the parts that were there at the last look."""
 
 
 class _Transmitted(NamedTuple):
@@ -79,17 +79,16 @@ class QueuePass:
         self._queue = queue
         self._seen: set[Name] = set()
         self.parts: dict[int, tuple[int, ...]] = {}
-        """The tokens of the segments of a message, by the token under which it is returned: that of its first segment.
-        """
+        """The tokens of a message's segments, by the token under which the message is returned: that of its first
+        segment."""
         self.incomplete: set[Name] = set()
         self._transmitted: dict[transmitted_segments.Logical, dict[int, _Transmitted]] = {}
-        """Segments behind transmission headers that the pass has come by, by their offsets."""
+        """Segments behind transmission headers that the pass has met, by their offsets."""
         self._begun: dict[Name, tuple[int, ...]] = {}
 
     def logical(self, messages: Sequence[Message], limit: int) -> list[Message]:
-        """What a rule gets of the next messages on the queue: whole logical messages, and messages that are neither
-        segments nor grouped as they are. No more than `limit`, except for the rest of a group.
-        """
+        """What a rule gets of the next messages on the queue: whole logical messages, and as they are those that are
+        neither segments nor grouped. No more than `limit`, except for the rest of a group."""
         logical: list[Message] = []
         for message in messages:
             if len(logical) >= limit:
@@ -111,8 +110,8 @@ class QueuePass:
         return logical
 
     def _arrived(self, message: Message, part: transmitted_segments.Part) -> list[Message]:
-        """The message in segments that is whole with this one. What a pass has seen it remembers: nothing on a
-        transmission queue tells where the others are."""
+        """The message in segments that this one completes, if it does. A pass remembers what it has seen: nothing on a
+        transmission queue tells where the other segments are."""
         there = self._transmitted.setdefault(part.logical, {})
         there.setdefault(part.offset, _Transmitted(message.token, part))
         known = [there[offset] for offset in sorted(there)]
@@ -126,13 +125,13 @@ class QueuePass:
         return [self._logical_messages.transmitted(self._queue, known)]
 
     def named(self, stored: list[Stored]) -> list[Stored]:
-        """Give messages of several segments the tokens of all of them: these are what is taken."""
+        """Give each message of several segments the tokens of all of them, as these are what is taken."""
         if not self.parts:
             return stored
         return [message._replace(token=self.parts.get(message.token, message.token)) for message in stored]  # type: ignore[call-overload]
 
     def begun(self) -> Iterator[tuple[Name, tuple[int, ...]]]:
-        """Messages on a transmission queue of which segments are missing, and the tokens of those that are there."""
+        """Messages on a transmission queue of which segments are missing, with the tokens of those that are there."""
         for name, tokens in self._begun.items():
             self.incomplete.add(name)
             yield name, tokens
@@ -158,18 +157,17 @@ class LogicalMessages:
         self._core = core
         self._waiting: dict[str, dict[Name, _Waiting]] = {}
         self._handed_out: dict[str, dict[bytes, frozenset[int]]] = {}
-        """The last whole groups of each queue that were handed out, with the tokens of their parts."""
+        """The whole groups of each queue that were handed out last, with the tokens of their parts."""
 
     @property
     def longest(self) -> int:
-        """The longest message that is put together from segments, as for any other. Of a longer one the beginning is
-        kept, and OriginalLength says how long it is.
-        """
+        """The longest message that is put together from segments: as long as any other may be. Of a longer one the
+        beginning is kept, and OriginalLength says how long it is."""
         return self._core.attribute("MAXMSGL")
 
     def finds(self, queue: LocalQueue) -> bool:
-        """Whether parts are found by their group. If not, some of what that takes on a deep queue has been done, and
-        consumers are called again to go on."""
+        """Whether parts can be found by their group. If not, some of the work that this takes on a deep queue has been
+        done, and consumers are called again to go on."""
         if self._core.store.prepare_find(queue.name, b"", "group_id"):
             return True
         self._core.wake(queue)
@@ -193,7 +191,7 @@ class LogicalMessages:
             self._waiting.pop(queue.name, None)
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What is incomplete on a queue, as far as passes have come."""
+        """What is incomplete on a queue, as far as passes have found out."""
         waiting = self._waiting.get(queue, {})
         if not waiting:
             return Incomplete()
@@ -224,7 +222,7 @@ class LogicalMessages:
         return None
 
     def _there(self, queue: LocalQueue, group: bytes) -> tuple[int, ...]:
-        """The tokens of the parts that are there; none if one cannot be read: it is missing for ever."""
+        """The tokens of the parts that are there; none if one cannot be read, as it will be missing for ever."""
         try:
             there = self._core.store.find(queue.name, b"", None, None, group)
             return tuple(one.token for one in there if queue.locked.get(one.token, BROKER) is BROKER)
@@ -240,7 +238,8 @@ class LogicalMessages:
 
     def _is_rest(self, queue: LocalQueue, group: bytes, tokens: Sequence[int]) -> bool:
         """Whether these are what is left of a group that was handed out whole: some of its messages have been taken,
-        and what could be neither delivered nor dead-lettered, or was not looked at in time, comes again by itself."""
+        and those that could be neither delivered nor dead-lettered, or were not looked at in time, come again by
+        themselves."""
         handed_out = self._handed_out.get(queue.name, {}).get(group)
         if handed_out is None or not handed_out > set(tokens):
             return False
@@ -248,7 +247,7 @@ class LogicalMessages:
         return True
 
     def _read(self, queue: LocalQueue, tokens: Sequence[int], sequence: int) -> Iterator[_Part]:
-        """Read the parts of a group, or of one message in it, without keeping more than one part's data in memory."""
+        """Read the parts of a group, or of one message in it, keeping no more than one part's data in memory."""
         now = int(self._core.now() * 1_000_000)
         for token in tokens:
             message = self._core.damage.read(queue.name, b"", token)
@@ -257,7 +256,7 @@ class LogicalMessages:
             yield _Part(token, message.head[:MQMD_LENGTH], len(message.head) - MQMD_LENGTH + len(message.body))
 
     def joined(self, queue: LocalQueue, segments: list[_Part]) -> Message:
-        """Segments as one message, under the token of the first. Its backout count is the highest of theirs."""
+        """Segments as one message, under the token of the first, with the highest of their backout counts."""
         pieces: list[bytes] = []
         left, backout, first = self.longest + 1, 0, None
         for part in segments:
@@ -296,7 +295,7 @@ class LogicalMessages:
 
 
 def _agree(segments: list[_Part]) -> bool:
-    """Whether the data of all segments are of one character set and encoding: only then they are one message's."""
+    """Whether the data of all segments have one character set and encoding: only then do they form one message."""
     return len(segments) == 1 or not agreeing([part.head for part in segments])[1]
 
 

@@ -34,13 +34,13 @@ class Page:
         self.bodies: Sequence[bytes] = [message.body for message in messages]
 
     def stored(self, first: int, last: int) -> list[Stored]:
-        """Messages of the page with complete descriptors."""
+        """Some messages of the page with complete descriptors."""
         return stored_messages.stored(self._messages[first:last], self._queue_manager)
 
 
 def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | None:
-    """The next messages, locked for the batch port; None when the first is not plain, one
-    cannot be read, or there is none."""
+    """The next messages, locked for the batch port. None if the first is not plain, if one cannot be read, or if there
+    is none."""
     try:
         messages = core.store.fetch(queue.name, key, limit, None, locked=True)
     except StoreCorrupt:

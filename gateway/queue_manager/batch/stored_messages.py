@@ -28,15 +28,14 @@ def complete(message: Message, queue_manager: str) -> bytes:
 
 
 def as_got(message: Message, queue_manager: str, now: float) -> bytes:
-    """The complete descriptor of one message, with what is left of its Expiry."""
+    """The complete descriptor of one message, with the rest of its Expiry."""
     md = complete(message, queue_manager)
     return descriptor.with_remaining(md, message.expiry / 1_000_000, now) if message.expiry else md
 
 
 def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) -> list[Stored]:
     """Many messages with complete descriptors: heads and put times are examined when they change, not for each message.
-    With a time `now`, Expiry is what is left then.
-    """
+    With a time `now`, each Expiry is what is left of it then."""
     completed: list[Stored] = []
     prefix = descriptor.message_id(queue_manager, 0)[:16]
     head = before = between = after = data = b""
@@ -60,8 +59,8 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
 
 
 def keyed(messages: list[tuple[bytes, Message]], queue_manager: str) -> Iterator[tuple[bytes, Stored]]:
-    """All of them with their keys, completed a page at a time, and kept no longer than until they are taken: there may
-    be a million, each with a descriptor of its own."""
+    """All messages with their keys, completed a page at a time and released as they are taken: there may be a million,
+    each with a descriptor of its own."""
     messages.reverse()
     while messages:
         page = messages[: -_PAGE - 1 : -1]

@@ -1,6 +1,5 @@
 """Units of the batch port as units of the store: names resolved, limits checked, columns handed on. No message is
-touched alone unless its destination asks for it (a transmission queue, a topic, a report).
-"""
+handled alone unless its destination asks for it (a transmission queue, a topic, a report)."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ from gateway.queue_manager.store.unit import EMPTY, LaneMoves, LaneName, LanePut
 
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
-"""Resolved names; messages to devices have a queue manager's name each."""
+"""The most resolved names; messages to devices have a queue manager's name each."""
 CONFIRMATIONS_REMEMBERED = 16 << 20
-"""Bytes of messages that were taken; those that are still to be taken are remembered however many they are."""
+"""Bytes of messages to remember that were taken; those still to be taken are remembered however many they are."""
 HEADS_REMEMBERED, WAYS_REMEMBERED = 4000, 16_384
-"""With a queue for each device each has a head, and a way, of its own."""
+"""The most heads and ways: with a queue for each device each has a head, and a way, of its own."""
 NO_QUEUE = b" " * 48
 """A name that is not given."""
 REPORT, EXPIRY = 8, 16
-"""Where an MQMD has them."""
+"""Their offsets in an MQMD."""
 QUIET = bytes(4)
 """A report field that asks for nothing."""
 UNLIMITED = b"\xff\xff\xff\xff"
@@ -48,13 +47,14 @@ class _Resolved(NamedTuple):
 
     target: Target
     queue: LocalQueue | None
-    """The local queue, if messages can be put on it as columns: puts are allowed, no MQXQH is needed and no copy."""
+    """The local queue if messages can be put on it as columns: puts are allowed, no MQXQH is needed and no copy is
+    made."""
     longest: int
     """MAXMSGL of the queue or of the queue manager, whichever is less."""
 
 
 class _Way(NamedTuple):
-    """Messages with one head that go onto a local queue as they are. It holds until an object changes."""
+    """How messages with one head go onto a local queue as they are. It holds until an object changes."""
 
     queue: LocalQueue
     priority: int
@@ -71,11 +71,11 @@ class _Heads(NamedTuple):
     """What some heads have in common."""
 
     plain_reply: bool
-    """They name no queue for replies."""
+    """Whether they name no queue for replies."""
     quiet: bool
-    """They ask for no report."""
+    """Whether they ask for no report."""
     unlimited: bool
-    """The messages do not expire."""
+    """Whether the messages do not expire."""
 
 
 class Translator:
@@ -88,20 +88,21 @@ class Translator:
         self._confirmations: dict[tuple[str, int], Message] = {}
         """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
         self._confirmations_size = self._confirmations_left = 0
-        """Their bytes, and how many of these were left when those that had been taken were forgotten."""
+        """The bytes of these messages, and how many were left when those that had been taken were last forgotten."""
         self._names: dict[tuple[str, str], _Resolved] = {}
         self._ways: dict[_Name, _Way] = {}
         self._filled: dict[tuple[bytes, int], bytes] = {}
-        """Heads by what they were put as, and the priority of their queue; until an object changes."""
+        """Filled-in heads by the heads that were put and the priority of their queue; until an object changes."""
         self._alike: dict[bytes, _Heads] = {}
-        """By head, of messages that all have the same."""
+        """What is known of a head that all messages of a put share."""
         self._version = -1
         self._depths: dict[str, int] = {}
         """How many messages queues will hold once the frame is applied."""
         self._placed = False
-        """The placer has added to the frame, which is not in these numbers: copies and reports for any queue."""
+        """Whether the placer has added to the frame copies and reports for any queue, which are not in these
+        numbers."""
         self._states: dict[str, Records] = {}
-        """State messages of the frame by queue."""
+        """State messages of the frame, by queue."""
         self.watched = WatchedQueues(core)
 
     # Names
@@ -142,14 +143,15 @@ class Translator:
     # A frame
 
     def begin(self) -> None:
-        """A frame begins."""
+        """Begin a frame."""
         self._forget_if_changed()
         self._depths.clear()
         self._placed = False
         self._states.clear()
 
     def add(self, submission: Submission, frame: StoreUnit) -> int:
-        """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
+        """Add a unit to the frame, or note in the submission why it cannot be added. Returns the number of bytes it
+        adds."""
         unit = submission.unit
         size = self._add_out_of_syncpoint(submission, frame)
         depths = self._depths.copy()
@@ -181,7 +183,8 @@ class Translator:
         return size + more
 
     def end(self, frame: StoreUnit) -> None:
-        """Every unit has been added. Of several replacements of a state message the last one counts."""
+        """End a frame, to which every unit has been added. Of several replacements of a state message the last one
+        counts."""
         if not self._states:
             return
         store = self._core.store
@@ -202,7 +205,7 @@ class Translator:
             frame.puts.append(LanePuts("", b"", 0, True, [_STATE_HEAD] * len(bodies), bodies, groups=groups))  # noqa: FBT003
 
     def _claim(self, queue: LocalQueue, messages: int, frame: StoreUnit) -> None:
-        """2053 when they do not fit below MAXDEPTH."""
+        """Count messages for a queue. Raises MQError 2053 if they do not fit below MAXDEPTH."""
         depth = None if self._placed else self._depths.get(queue.name)
         if depth is None:
             depth = self._core.store.depth(queue.name) + queue.uncommitted_puts
@@ -217,7 +220,7 @@ class Translator:
     # Puts
 
     def _add_out_of_syncpoint(self, submission: Submission, frame: StoreUnit) -> int:
-        """Puts that are in the frame whatever becomes of the rest; the bytes they add."""
+        """Add the puts that are in the frame whatever becomes of the rest. Returns the number of bytes they add."""
         size = 0
         for index, puts in enumerate(submission.unit.puts):
             if puts.syncpoint or puts.placed:
@@ -256,7 +259,7 @@ class Translator:
         return length + len(heads[0])
 
     def _put_mixed(self, puts: Puts, queues: list[str], frame: StoreUnit, submission: Submission) -> int:
-        """Put messages each of which has its queue; how many bytes they are. Where one goes on another way than that of
+        """Put messages each of which has its queue; returns the number of bytes. If one of them goes another way than
         earlier ones with its head, each queue gets puts of its own."""
         length, longest = extent(puts.bodies)
         manager, priority, persistent = puts.queue_manager, puts.priority, puts.persistent
@@ -277,8 +280,8 @@ class Translator:
         return length
 
     def _put_anew(self, puts: Puts, frame: StoreUnit, submission: Submission, longest: int, name: _Name | None) -> int:
-        """Put messages of which this was not done before, whose bodies are no longer than this; how long their heads
-        are. They have a name if all heads are one."""
+        """Put messages whose way is not known yet, with bodies no longer than `longest`; returns the length of their
+        heads. They have a `name` if all heads are the same."""
         heads, bodies = puts.heads, puts.bodies
         if puts.queue.startswith(TOPIC_PREFIX):
             self._placed = True
@@ -315,7 +318,7 @@ class Translator:
         return heads_length
 
     def _about(self, head: bytes) -> _Heads:
-        """What can be said of messages with this head."""
+        """What is known of messages with this head."""
         known = self._alike.get(head)
         if known is None:
             if len(self._alike) >= HEADS_REMEMBERED:
@@ -371,7 +374,7 @@ class Translator:
         frame.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
 
     def _rewrite(self, moves: Moves, source: LocalQueue, target: Target, frame: StoreUnit) -> None:
-        """Move staged messages to a remote queue, a topic or a queue with a STREAMQ: they are written again there."""
+        """Move staged messages to a remote queue, a topic or a queue with a STREAMQ, by writing them again there."""
         puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
         tokens = []
         for index, token in enumerate(moves.tokens):
@@ -402,7 +405,7 @@ class Translator:
                 self._placer.confirm_delivery(md, _data_of(message), frame)
 
     def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
-        """Messages that will be taken: remember those that ask for COD."""
+        """Remember those of the messages, which will be taken, that ask for COD."""
         if self._confirmations_size > 2 * self._confirmations_left + CONFIRMATIONS_REMEMBERED:
             self._forget_confirmed()
         for message in messages:
@@ -430,7 +433,8 @@ def _about(heads: list[bytes]) -> _Heads:
 
 
 def numbers_of(tokens: Sequence[Token]) -> Sequence[int]:
-    """The store's tokens for tokens of the batch port. That of a message in segments is a tuple of theirs."""
+    """The store's tokens for tokens of the batch port, where the token of a message in segments is a tuple of the
+    segments' tokens."""
     column: Any = tokens
     if isinstance(column, range):
         return column
@@ -452,14 +456,15 @@ def _failure(index: int, error: MQError | HeaderError) -> Failure:
 
 
 def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
-    """The lane's priority: below 0 is that of the queue, above 9 counts as 9, and MSGDLVSQ(FIFO) has one lane."""
+    """The lane's priority: below 0 it is the queue's default, above 9 it counts as 9, and MSGDLVSQ(FIFO) has one
+    lane."""
     if queue.fifo:
         return 0
     return target.chain[0].number("DEFPRTY") if priority < 0 else min(priority, 9)
 
 
 def expiries(heads: Sequence[bytes], now: float) -> list[int]:
-    """When each message expires, in microseconds; 0: never. 2013 for an expiry that is none."""
+    """When each message expires, in microseconds; 0: never. Raises MQError 2013 for an expiry that is not valid."""
     due: dict[bytes, int] = {}
     for head in set(heads):
         tenths = descriptor.integer(head, "expiry")

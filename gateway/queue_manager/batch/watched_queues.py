@@ -1,4 +1,4 @@
-"""Queues that nothing but the messages of devices names: rules may make a queue's name from the topic."""
+"""Queues that only messages of devices name: rules may make a queue's name from the topic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 
 NAMES_REMEMBERED = 10_000
 MOST_WATCHED = 500
-"""As many as are watched on IBM MQ."""
+"""The same number as on IBM MQ."""
 SECONDS = 10.0
-"""They are told apart so often: who asks for ten thousand queues pays some milliseconds."""
+"""Seconds between two choices of the fullest: looking at ten thousand queues costs some milliseconds."""
 
 
 class WatchedQueues:
@@ -26,7 +26,8 @@ class WatchedQueues:
         self._until = -inf
 
     def fullest(self) -> set[str]:
-        """As many as are watched, by the tenth of their MAXDEPTH that they hold: which ones they are changes seldom."""
+        """The queues to be watched, at most MOST_WATCHED, chosen by how many tenths of their MAXDEPTH they hold, so
+        that the choice seldom changes."""
         queues, now = self._core.queues, monotonic()
         if len(self.names) <= MOST_WATCHED:
             return {name for name in self.names if name in queues}

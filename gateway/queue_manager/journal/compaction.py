@@ -2,7 +2,7 @@
 bounded step at a time.
 
 A step reads a few frames of the segment, checks them, and keeps what is live. When there is enough for a frame, or the
-segment is at its end, that becomes a frame. Messages that leave in a frame under way are left alone; those that left
+segment is at its end, a frame is made of that. Messages that leave in a frame under way are left alone; those that left
 since they were read are dropped.
 """
 
@@ -28,26 +28,24 @@ from gateway.queue_manager.store.unit import NO_ID
 
 READ_STEP = 512 * 1024
 LEAST_CARRIED, MOST_CARRIED = 32 * 1024, 128 * 1024
-"""Bytes that make a frame: as many as were written since the step before, so that room is made as fast as it is used,
-and a commit that waits for the step waits no longer than the commit before took.
-"""
+"""Bytes that make a frame, at least and at most: as many as were written since the step before, so that room is made as
+fast as it is used, and a commit that waits for the step waits no longer than the commit before took."""
 FRAME_COST = 96 * 1024
-"""What reading a frame counts at least in the shortest step, and proportionally less in longer ones: a small frame
-takes as long as this many bytes of a large one.
-"""
+"""The least that reading a frame counts in the shortest step, and proportionally less in longer ones: a small frame
+takes as long as this many bytes of a large one."""
 ROW_COST = 64
 RUN_COST = 256
 """What each run of consecutive messages of a lane counts beside its bytes, whether it goes into a frame or is looked at
 in one: a frame may have thousands of lanes, of sessions with a message each."""
 MOST_IN_A_RUN = 256
-"""Messages that are looked at together: they may have become as many runs."""
+"""The most messages that are looked at together: they may have become as many runs."""
 
 T = TypeVar("T", bytes, int)
 _LANE, _LANE_AND_FIRST = itemgetter(0), itemgetter(0, 1)
 
 
 class Survivors(NamedTuple):
-    """Messages to be written again: consecutive numbers of a lane, as they lie in one frame. Columns as in `Rows`."""
+    """Messages to be written again: consecutive numbers of a lane that lie in one frame. Columns as in `Rows`."""
 
     lane: LaneName
     first: int
@@ -61,7 +59,7 @@ class Survivors(NamedTuple):
     put_times: Sequence[int]
 
     def cut(self, first: int, count: int) -> Survivors:
-        """`count` of them from the number `first`."""
+        """The `count` messages from the number `first` on."""
         if count == self.length:
             return self
         at = first - self.first
@@ -80,9 +78,9 @@ class Walk:
         self.done = False
         self._ahead = ReadAhead()
         self._offset = segment.begin
-        """Of the next frame."""
+        """The offset of the next frame."""
         self._frame: Iterator[int] | None = None
-        """The one that is being read, where that is not over."""
+        """The frame that is being read, if it is not at its end."""
         self._lanes: list[LaneName] = []
         self._moved = _moved_by_frame(extent)
         self._survivors: list[Survivors] = []
@@ -92,9 +90,8 @@ class Walk:
         self._size = 0
 
     def step(self, number: int, written: int) -> Plan | None:
-        """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
-        use up; `written` says how many bytes of frames there have been since the step before.
-        """
+        """Read on; returns a plan once there is a frame's worth. `number` is the next message number, which carrying
+        does not use up; `written` says how many bytes of frames were written since the step before."""
         if self._index.space.by_slot.get(self.extent.slot) is not self.extent:
             self.done = True  # free already, and perhaps in use again
             return None
@@ -113,7 +110,7 @@ class Walk:
         return not self.extent.live or (self._frame is None and self._offset >= self.segment.end)
 
     def _read_on(self, least: int) -> int:
-        """Read a run of messages more; what that counts."""
+        """Read one more run of messages; returns what that counts."""
         if self._frame is None:
             self._frame = self._runs_of_frame(least)
         counts = next(self._frame, None)
@@ -122,9 +119,9 @@ class Walk:
         return counts or 0
 
     def _runs_of_frame(self, least: int) -> Iterator[int]:
-        """Read the next frame, a run with each step, which says what it counts: together as much as the frame has
-        bytes, or `least`, or as many runs do. What lives is found out when it is a run's turn: steps may lie between.
-        """
+        """Read the next frame, one run in each step, and yield what the run counts: together as much as the frame has
+        bytes, or `least`, or as many runs do. What is live is found out when a run is reached: other steps may lie
+        between."""
         header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
@@ -142,7 +139,7 @@ class Walk:
     def _living(
         self, frame: int, header: FrameHeader, links: Links, numbers: object
     ) -> Iterator[tuple[LaneName, list[tuple[int, int, int]]]]:
-        """Of each run of this frame's rows what is still needed, under the lane and number it has now."""
+        """For each run of this frame's rows, what is still needed, under the lane and number that it has now."""
         row = 0
         carried = numbers if header.flags & FrameFlag.CARRIED else None
         for name, rows in links.groups:
@@ -222,7 +219,7 @@ class Walk:
 
 
 def _pieces(first: int, count: int) -> list[tuple[int, int]]:
-    """Consecutive numbers as runs that are not too long."""
+    """Consecutive numbers, cut into runs that are not too long."""
     if count <= MOST_IN_A_RUN:
         return [(first, count)]
     end = first + count
@@ -243,7 +240,7 @@ def _columns(kept: list[Survivors]) -> Columns:
 
 
 def _where_any(parts: list[Sequence[T] | None], kept: list[Survivors], none: T) -> list[T] | None:
-    """A column of values that most messages lack: None if all do."""
+    """A column of values that most messages lack; None if all do."""
     values: list[T] = []
     for part, run in zip(parts, kept, strict=True):
         values += [none] * run.length if part is None else part

@@ -55,13 +55,14 @@ _header = FrameHeader._make
 
 
 def header_at(data: memoryview, offset: int) -> FrameHeader | None:
-    """The header at `offset` if it looks like one and its length stays within the data. Does not check the sum."""
+    """The header at `offset`, if the bytes look like one and its length stays within the data. Does not check the
+    sum."""
     header = header_alone(data, offset)
     return header if header is not None and offset + header.length <= len(data) else None
 
 
 def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
-    """The header at `offset` if it looks like one, whether or not the data ends before the frame does."""
+    """The header at `offset`, if the bytes look like one, whether or not the data end before the frame does."""
     if offset + FRAME_LENGTH > len(data):
         return None
     (_sum, magic, _v, flags, salt, sequence, time, first, rows, length, sections, _0, _1) = FRAME.unpack_from(
@@ -110,9 +111,8 @@ def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
 
 
 def expand_heads(sections: Sections, sequence: int) -> None:
-    """Replace packed HEADS by HEAD_OFFSETS and HEADS as frames have them whose heads are not packed. Called once for a
-    frame.
-    """
+    """Replace packed HEADS by the HEAD_OFFSETS and HEADS of frames whose heads are not packed. Called once for each
+    frame."""
     form, content = sections.get(Kind.HEADS, (0, b""))
     if form != PACKED:
         return
@@ -125,13 +125,13 @@ def expand_heads(sections: Sections, sequence: int) -> None:
 
 
 def expanded_length(header: FrameHeader, sections: Sections) -> int:
-    """What the frame takes in memory once its heads are expanded, at most."""
+    """The most memory that the frame takes once its heads are expanded."""
     form, content = sections.get(Kind.HEADS, (0, b""))
     return header.length + (min(total_of(content), MOST_TOGETHER) if form == PACKED else 0)
 
 
 def lanes_of(content: memoryview) -> Iterator[LaneName]:
-    """Lane definitions."""
+    """The lanes that a section defines."""
     at = 0
     while at < len(content):
         priority, queue, key = LANE_DEFINITION.unpack_from(content, at)
@@ -145,7 +145,7 @@ UNKNOWN: LaneName = ("?", b"", 9)
 
 
 class LostLanes(list[LaneName]):
-    """The lanes of a segment that is read in spite of damage: those whose definition is lost are UNKNOWN."""
+    """The lanes of a segment that is read in spite of damage; those whose definition is lost are UNKNOWN."""
 
     def __getitem__(self, number: Any) -> Any:
         return super().__getitem__(number) if number < len(self) else UNKNOWN
@@ -163,7 +163,7 @@ def _define(lanes: list[LaneName], content: memoryview, sequence: int) -> None:
 
 
 class Links(NamedTuple):
-    """Everything of a frame but its rows."""
+    """Everything in a frame except its rows."""
 
     groups: list[tuple[LaneName, int]]
     takes: list[TokenRun]
@@ -218,7 +218,7 @@ def _state_of(content: memoryview) -> Iterator[tuple[bytes, bytes | None]]:
 
 MSG_ID = slice(48, 72)
 CORREL_ID = slice(72, 96)
-"""Where an MQMD has them."""
+"""Their places in an MQMD."""
 
 
 class Rows(NamedTuple):
@@ -235,11 +235,11 @@ class Rows(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether heads and bodies are all there is."""
+        """Whether heads and bodies are everything there is."""
         return self.msg_ids is None and self.correl_ids is None and self.expiries is None and self.put_times is None
 
     def message(self, row: int, token: int, backout: int) -> Message:
-        """One row, with the ids and times of its own in place of the shared ones."""
+        """The message of one row, with identifiers and times of its own in place of the shared ones."""
         head = self.heads[row]
         own = self.msg_ids[row] if self.msg_ids is not None else NO_ID
         if own != NO_ID:
@@ -262,7 +262,7 @@ class Values(Sequence[bytes]):
         self._data = data
         self._index = index
         self._width = width
-        """The length of every value, if it is the same: such a column is cut in one step."""
+        """The length of every value if all have the same: such a column is cut in one step."""
 
     def __len__(self) -> int:
         return len(self._bounds) - 1 if self._index is None else len(self._index)
@@ -287,7 +287,7 @@ class Values(Sequence[bytes]):
 
 
 MOST_CUT = 4096
-"""Values up to this many are cut in one step: the cutters are kept."""
+"""Up to this many values are cut in one step: the cutters are kept."""
 
 
 @lru_cache(maxsize=128)
@@ -383,7 +383,7 @@ def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:
 
 
 def numbers_in(sections: Sections, kind: Kind, rows: int) -> Sequence[int] | None:
-    """A column of unsigned 64-bit values."""
+    """A column of unsigned 64-bit values; None if the frame has none."""
     section = sections.get(kind)
     if section is None:
         return None

@@ -1,7 +1,6 @@
-"""A journal that no process has open, examined: whether it is whole (`check`), its frames (`dump`), and what can be
+"""Examining a journal that no process has open: whether it is whole (`check`), its frames (`dump`), and what can be
 read of a damaged one (`salvage`). Nothing is written. Each function is a generator of plain records, with a progress
-callback.
-"""
+callback."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ _STEP = 1 << 20
 
 
 class Problem(NamedTuple):
-    """One thing wrong."""
+    """One thing that is wrong."""
 
     path: Path
     offset: int
@@ -69,7 +68,7 @@ class Verdict(NamedTuple):
 
 
 class FrameRecord(NamedTuple):
-    """One frame, for people."""
+    """One frame, as it is shown to people."""
 
     path: Path
     offset: int
@@ -138,7 +137,7 @@ def _files(directory: Path) -> list[_File]:
 
 
 def _size_of(path: Path) -> int:
-    """StoreUnavailable where it is no file, so that reading it might never end."""
+    """The size of a file. Raises StoreUnavailable if it is not a regular file, as reading that might never end."""
     try:
         status = path.stat()
     except OSError as error:
@@ -149,7 +148,7 @@ def _size_of(path: Path) -> int:
 
 
 def _readable(path: Path, length: int) -> tuple[memoryview, bool]:
-    """The beginning of a file, and whether the disk gives all of it; blocks that it does not are zeros."""
+    """The beginning of a file, and whether the disk gives all of it; blocks that it does not give are zeros."""
     data, whole = bytearray(length), True
     with path.open("rb", buffering=0) as opened:
         for at in range(0, length, BLOCK):
@@ -162,7 +161,7 @@ def _readable(path: Path, length: int) -> tuple[memoryview, bool]:
 
 
 def _load(file: _File) -> None:
-    """Have its bytes: mapped, or in memory where the disk does not give all of them, since a mapping would end the
+    """Load a file's bytes: mapped, or into memory if the disk does not give all of them, since a mapping would end the
     process there."""
     with file.path.open("rb", buffering=0) as opened:
         if not file.size:
@@ -176,7 +175,7 @@ def _load(file: _File) -> None:
 
 
 class _Gap(NamedTuple):
-    """Blocks without a whole frame where one should be."""
+    """Blocks without a whole frame where there should be one."""
 
     begin: int
     end: int
@@ -185,7 +184,7 @@ class _Gap(NamedTuple):
 
 
 def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Gap]:
-    """The whole frames of the segment's use in order, and the gaps between them."""
+    """The whole frames of the segment's present use, in order, and the gaps between them."""
     salt = file.header.salt if file.header is not None else _salt_of(file)
     offset = lost = file.begin
     later = ""
@@ -207,12 +206,13 @@ def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Gap]:
 
 
 def _frame(file: _File, offset: int, salt: int) -> FrameHeader | None:
-    """The whole frame at `offset`; StoreCorrupt if a later release wrote it."""
+    """The whole frame at `offset`, or None. Raises StoreCorrupt if a later release wrote it."""
     return frame_at(file.data, offset, salt) if file.data[offset + 8 : offset + 12] == FRAME_MAGIC else None
 
 
 def _salt_of(file: _File) -> int:
-    """Without a header: the salt of the youngest frame. A salt vouches for itself, the checksum is seeded with it."""
+    """The salt of the youngest frame, for a file without a header. A salt proves itself, as the checksum is seeded with
+    it."""
     best, chosen = 0, 0
     for offset in range(file.begin, len(file.data), BLOCK):
         if file.data[offset + 8 : offset + 12] == FRAME_MAGIC:
@@ -240,7 +240,7 @@ def _segments(files: list[_File]) -> list[Segment]:
 
 
 def check(directory: Path | str, progress: Progress | None = None) -> Iterator[Problem | Verdict]:
-    """Everything wrong with a journal, then a verdict. StoreInUse if a process has it open."""
+    """Everything that is wrong with a journal, then a verdict. Raises StoreInUse if a process has it open."""
     directory = Path(directory)
     lock = _locked(directory)
     try:
@@ -347,10 +347,9 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
 
 
 def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator[Salvaged | SalvagedState | Problem]:
-    """Every message and state record that can still be read, in the order of delivery by queue; and what cannot.
-
-    Where frames are lost, messages they took may be among them again: everything is salvaged, and perhaps more.
-    """
+    """Every message and state record that can still be read, in the order of delivery by queue; and what cannot be
+    read. Where frames are lost, messages that they took may be among the salvaged ones: everything is salvaged, and
+    perhaps more."""
     lock = _locked(Path(directory))
     try:
         yield from _salvage(Path(directory), progress)
@@ -390,9 +389,8 @@ def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | 
 
 
 def _worth_reading(files: list[_File]) -> list[_File]:
-    """The segments that the youngest header lists, and those that have lost their own header. The others are free: all
-    in them was taken.
-    """
+    """The segments that the youngest header lists, and those that have lost their own header. The others are free:
+    everything in them was taken."""
     headed = [file.header for file in files if file.header is not None]
     if not headed:
         return files
@@ -402,7 +400,8 @@ def _worth_reading(files: list[_File]) -> list[_File]:
 
 
 def _age(file: _File) -> int:
-    """Segments in the order they were written, by their first whole frame where the header is lost."""
+    """The key that sorts segments in the order in which they were written: their first whole frame, as the header may
+    be lost."""
     for part in _walk(file):
         if not isinstance(part, _Gap):
             return part[1].sequence

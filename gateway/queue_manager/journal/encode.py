@@ -1,6 +1,6 @@
-"""Frames: columns to bytes. Pure code; the caller decides where the frame goes and gives an aligned buffer.
+"""Frames: columns to bytes. Pure code; the caller decides where the frame goes and provides an aligned buffer.
 
-The usual frame is a batch of small messages with few heads: a few passes over the columns in C, nothing per row in
+The usual frame is a batch of small messages with few heads: a few passes over the columns in C, and nothing per row in
 Python.
 """
 
@@ -46,10 +46,10 @@ from gateway.queue_manager.store.unit import Replaced
 
 GROUPS, TAKES, HEADS, BODIES = Kind.GROUPS, Kind.TAKES, Kind.HEADS, Kind.BODIES
 HEAD_OFFSETS, HEAD_INDEX, BODY_OFFSETS = Kind.HEAD_OFFSETS, Kind.HEAD_INDEX, Kind.BODY_OFFSETS
-"""What nearly every frame has: a member of an enumeration costs as much as a call each time it is named."""
+"""Kinds that nearly every frame has: a member of an enumeration costs as much as a call each time it is named."""
 CHECKSUM = Struct("<Q")
 WORTH_PACKING = 4
-"""Fewer heads than this do not make a frame a block longer."""
+"""The fewest heads that are packed: fewer do not make a frame a block longer."""
 ZEROS = memoryview(bytes(BLOCK))
 """What the last block of a frame is filled with."""
 TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
@@ -70,7 +70,7 @@ class Columns(NamedTuple):
 
 
 def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int]:
-    """The sections that hold rows, and the length of heads that are packed (0: they are not)."""
+    """The sections that hold rows, and the length of the heads if they are packed (else 0)."""
     heads, packed = _heads(columns.heads, packing)
     sections = heads + _bodies(columns.bodies, shared=columns.shared)
     if columns.msg_ids is not None:
@@ -93,7 +93,7 @@ def _values(kind: Kind, values: Sequence[int]) -> Section:
 
 
 def _bounds(kind: Kind, values: list[bytes]) -> Section:
-    """Arrow binary offsets, one more than there are values, from 0: of 4 bytes, or of 8 where these are too few."""
+    """Arrow binary offsets, one more than there are values, from 0: of 4 bytes, or of 8 where 4 are too few."""
     narrow = offsets(values)
     if narrow is not None:
         return kind, 4, narrow
@@ -102,14 +102,13 @@ def _bounds(kind: Kind, values: list[bytes]) -> Section:
 
 @lru_cache(maxsize=64)
 def _one_head(head: bytes) -> list[Section]:
-    """The sections of a frame whose rows all have this head: the same heads are used again and again."""
+    """The sections of a frame whose rows all have this head; remembered, as the same heads are used again and again."""
     return [_bounds(HEAD_OFFSETS, [head]), (HEADS, 0, head)]
 
 
 def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int]:
-    """Each distinct head once, and which of them each row has (nothing, if there is but one). Second: the length of all
-    distinct heads if they are packed, otherwise 0.
-    """
+    """Sections with each distinct head once, and the number of each row's head (none if there is only one head).
+    Second: the length of all distinct heads if they are packed, else 0."""
     heads = heads if isinstance(heads, list) else list(heads)
     if same(heads):
         return _one_head(heads[0]), 0
@@ -124,7 +123,8 @@ def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
-    """Bodies back to back. A body that several rows share (the same object) is written once, with an index."""
+    """Sections with the bodies back to back. A body that several rows share (the same object) is written once, with an
+    index."""
     sharing: Section | None = None
     if shared and isinstance(bodies, list) and repeats(bodies):
         by_identity = {id(body): body for body in bodies}
@@ -149,21 +149,21 @@ class LaneNumbers:
     def __init__(self, defined: Sequence[LaneName] = ()) -> None:
         self.next = len(defined)
         self.known: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
-        """Their numbers; `number` defines a lane that is not among them."""
+        """The numbers of known lanes; `number` defines one that is not among them."""
         self._by_key: dict[tuple[str, int], dict[bytes, int]] = {}
-        """Some of these once more, by queue and rank."""
+        """Some of these numbers once more, by queue and rank."""
         self.fresh: list[LaneName] = []
         """The lanes that the frame being made defines."""
 
     def begin(self) -> int:
-        """Begin a frame; the first number it may define."""
+        """Begin a frame; returns the first number that it may define."""
         if len(self.known) > self.REMEMBERED:
             self.known, self._by_key = {}, {}
         self.fresh = []
         return self.next
 
     def number(self, name: LaneName) -> int:
-        """The lane's number within the segment."""
+        """The lane's number within the segment; defines it if it is new."""
         number = self.known.get(name)
         if number is None:
             number = self.known[name] = self.next
@@ -172,12 +172,12 @@ class LaneNumbers:
         return number
 
     def by_key(self, queue: str, rank: int) -> dict[bytes, int]:
-        """Numbers of lanes of a queue, to be added to as `number` gives them: keys of state records are many, and found
-        faster than names."""
+        """Numbers of lanes of a queue by key, for the caller to complete with `number`: the keys of state records are
+        many, and are found faster than names."""
         return self._by_key.setdefault((queue, rank), {})
 
     def take_back(self) -> None:
-        """The frame is not written: its definitions do not count."""
+        """Drop the definitions of a frame that is not written."""
         for name in self.fresh:
             del self.known[name]
         self.next -= len(self.fresh)
@@ -185,9 +185,8 @@ class LaneNumbers:
 
 
 def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] = ()) -> list[Section]:
-    """The sections that name lanes, with definitions of those that are new in the segment. Rows and takes of what is
-    replaced are the last ones.
-    """
+    """The sections that name lanes, with definitions of those that are new in the segment. Rows and takes of replaced
+    records come last."""
     first = lanes.begin()
     known, number = lanes.known.get, lanes.number
     sections: list[Section] = []
@@ -231,7 +230,7 @@ def _state(records: dict[bytes, bytes | None]) -> bytes:
 
 
 def frame_length(sections: list[Section]) -> int:
-    """The length of a frame with these sections. StoreError if they are too long for one."""
+    """The length of a frame with these sections. Raises StoreError if they are too long for one."""
     length = FRAME_LENGTH + laid_length(sections)
     if length > MAX_FRAME:
         raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=length))
@@ -242,8 +241,8 @@ def encode_frame(
     buffer: memoryview, sections: list[Section], length: int, flags: int, salt: int, sequence: int, time: int,
     first_number: int, rows: int,
 ) -> None:  # fmt: skip
-    """Write the frame with these sections, which has this length, into `buffer`, checksum included; the rest of its
-    last block is zeroed."""
+    """Write a frame with these sections and this length into `buffer`, checksum included; the rest of its last block is
+    zeroed."""
     FRAME.pack_into(
         buffer, 0, 0, FRAME_MAGIC, VERSION, flags, salt, sequence, time, first_number, rows, length, len(sections), 0, 0
     )

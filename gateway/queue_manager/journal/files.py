@@ -21,9 +21,9 @@ from gateway.queue_manager.journal.layout import padded
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 ZEROING_STEP = 256 << 10
-"""Bytes of one write: a frame that comes meanwhile waits for no more."""
+"""Bytes of one write of zeros: a frame that comes meanwhile waits no longer than for this."""
 MAKING = ".making"
-"""What the name of a file ends in while its blocks are being written."""
+"""The suffix of a file's name while its blocks are being written."""
 POOLED = 4 << 20
 """Buffers up to this size are kept for the next frame."""
 
@@ -35,7 +35,7 @@ class Buffers:
         self._free: list[memoryview] = []
 
     def take(self, length: int) -> memoryview:
-        """At least `length` bytes, not zeroed."""
+        """A buffer of at least `length` bytes, not zeroed."""
         if length <= POOLED and self._free:
             try:
                 return self._free.pop()
@@ -65,8 +65,8 @@ class DurableFile:
             self.mode = "dsync"
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write whole blocks; durable on return, which they are not in a file that somebody has removed, nor are they
-        found again in one that was cut off."""
+        """Write whole blocks, durable on return. Raises OSError if they are not, because somebody has removed the file,
+        or could not be found again, because it was cut off."""
         if self.mode == "direct":
             try:
                 return self._written(os.pwrite(self._descriptor, data, offset), data)
@@ -106,9 +106,8 @@ class DurableFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill the page-aligned buffer with whole blocks, past the page cache where the file system allows; how many
-        bytes there were.
-        """
+        """Fill the page-aligned buffer with whole blocks, past the page cache where the file system allows it; returns
+        how many bytes there were."""
         done, descriptor = 0, self._descriptor if self.mode == "direct" else self._reader
         while done < len(buffer):
             try:
@@ -124,11 +123,12 @@ class DurableFile:
         return done
 
     def status(self) -> os.stat_result:
-        """What the system says of the open file, whatever has become of its name."""
+        """The system's status of the open file, whatever has become of its name."""
         return os.fstat(self._reader)
 
     def claim(self) -> bool:
-        """Keep readers of other processes out, who lock the files they map (shared). False: one of them holds it."""
+        """Keep out readers of other processes, who lock the files that they map (shared). Returns False if one of them
+        holds it."""
         try:
             fcntl.flock(self._reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -148,12 +148,12 @@ class DurableFile:
 
 
 def cut_off(name: str) -> OSError:
-    """That a file is shorter than it was."""
+    """The error that a file is shorter than it was."""
     return OSError(errno.EUCLEAN, f"{Path(name).name} was cut off by somebody else")
 
 
 def refuse_missing(name: str) -> None:
-    """FileNotFoundError if no file has this name."""
+    """Raise FileNotFoundError if no file has this name."""
     if not os.access(name, os.F_OK):
         raise FileNotFoundError(errno.ENOENT, f"{Path(name).name} is not there any more")
 
@@ -167,9 +167,8 @@ def create_zeroed(path: Path, size: int, before: Callable[[int], None] = lambda 
 
 
 def create_allocated(path: Path, size: int) -> None:
-    """Make a file of `size` whose blocks are the file's, though nothing was written to them: at once, where the file
-    system can do that.
-    """
+    """Make a file of `size` whose blocks belong to it, though nothing was written to them: at once, where the file
+    system can do that."""
 
     def fill(descriptor: int) -> None:
         if not _allocate(descriptor, padded(size)):
@@ -179,7 +178,8 @@ def create_allocated(path: Path, size: int) -> None:
 
 
 def _create(path: Path, fill: Callable[[int], object]) -> None:
-    """The file has its name when it has its size: one of that name that is shorter has been damaged."""
+    """Make a file and fill it. It gets its name only when it has its size, so that a shorter file of that name has been
+    damaged."""
     making = path.with_name(path.name + MAKING)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
@@ -201,9 +201,8 @@ def _create(path: Path, fill: Callable[[int], object]) -> None:
 
 
 def _allocate(descriptor: int, size: int) -> bool:
-    """Have the file system set the blocks aside; False where it cannot. A full disk is found before anything is written
-    that others need the room for.
-    """
+    """Have the file system reserve the blocks. Returns False where it cannot. A full disk is found before anything is
+    written for which others need the room."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:

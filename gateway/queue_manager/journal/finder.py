@@ -1,6 +1,5 @@
-"""Messages found by MsgId, CorrelId and GroupId in constant time. A MsgId made by this queue manager contains the
-message's number; other identifiers are indexed when they are first asked for.
-"""
+"""Finding messages by MsgId, CorrelId and GroupId in constant time. A MsgId made by this queue manager contains the
+message's number; other identifiers are indexed when they are first asked for."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER
 from gateway.queue_manager.store.unit import ID_LENGTH, NO_ID, Message
 
 FAR = 64
-"""So many numbers that are not wanted are stepped over; at more the place in the lane is looked up."""
+"""Up to this many unwanted numbers are stepped over; beyond that the place in the lane is looked up."""
 
 
 PART = 4096
-"""So many messages are indexed in some milliseconds."""
+"""Messages that are indexed in a few milliseconds."""
 
 
 class Finder:
@@ -45,9 +44,9 @@ class Finder:
         after: int | None = None,
         onward: Callable[[int], int] | None = None,
     ) -> Iterable[Message]:
-        """The messages that have all the identifiers given (None: any), by priority and arrival, from behind a token
-        on; locked ones too. They are read one by one: the store must not change meanwhile. `onward` tells of a token
-        which is the first from it on that is wanted: others are not read where there may be many."""
+        """The messages that have all the identifiers given (None: any), by priority and arrival, behind the token
+        `after`; locked ones too. They are read one by one: the store must not change meanwhile. For a token, `onward`
+        returns the first wanted one from it on: others are not read where there may be many."""
         holds = partial(self._holds, queue, key)
         if msg_id is None and group_id is None and correl_id is not None:
             identifiers = self.searched.get((queue, key))
@@ -73,7 +72,7 @@ class Finder:
         self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers | None, given: dict[str, bytes],
         after: int | None, onward: Callable[[int], int] | None,
     ) -> Iterator[Message]:  # fmt: skip
-        """The messages of these numbers; None: all."""
+        """The messages with these numbers (None: all) behind a token, if they have the identifiers."""
         rank, last = (-1, -1) if after is None else (after >> NUMBER_BITS, after & NUMBER_MASK)
         for lane in self._index.chain(queue, key):
             if lane.rank < rank:
@@ -87,7 +86,7 @@ class Finder:
     def _correlated(
         self, queue: str, key: bytes, correl_id: bytes, numbers: Sequence[int], after: int | None
     ) -> list[Message]:
-        """The message of this number, if it has this CorrelId."""
+        """The message with this number, if it has this CorrelId."""
         if not numbers:
             return []
         read, where = self._reader.message, FIELDS["correl_id"]
@@ -98,13 +97,13 @@ class Finder:
         ]  # fmt: skip
 
     def _number_in(self, msg_id: bytes) -> int | None:
-        """The message number in a MsgId that was made here."""
+        """The message number in a MsgId that was made here; None for any other."""
         if len(msg_id) != ID_LENGTH or not msg_id.startswith(self._prefix):
             return None
         return int.from_bytes(msg_id[16:], "big") & NUMBER_MASK
 
     def _has(self, message: Message, given: dict[str, bytes]) -> bool:
-        """Whether the message has these identifiers: fingerprints of different ones may be equal."""
+        """Whether the message has these identifiers; different ones may have equal fingerprints."""
         for field, identifier in given.items():
             stored = message.head[FIELDS[field]]
             if field == "msg_id" and stored == NO_ID:
@@ -122,7 +121,7 @@ class Finder:
         return self.searched[queue, key].fields[field]
 
     def prepare(self, queue: str, key: bytes, field: str) -> bool:
-        """Build a part of the index that messages are found in by this field; whether it is complete."""
+        """Build a part of the index by which messages are found by this field; returns whether it is complete."""
         identifiers = self.searched.get((queue, key))
         if identifiers is None:
             identifiers = self.searched[queue, key] = QueueIdentifiers()
@@ -143,8 +142,8 @@ class Finder:
                     yield rank | first + at + length - 1, _batch(field, first + at, length, place + at, rows)
 
     def forget(self, queue: str) -> None:
-        """The queue has been deleted. Programs make one for each request that they send, and take the reply by
-        CorrelId: nothing is kept of them."""
+        """Forget the indexes of a queue that has been deleted. Programs make a queue for each request that they send,
+        and take the reply by CorrelId: nothing is kept of these."""
         for name in [name for name in self.searched if name[0] == queue]:
             del self.searched[name]
 
@@ -177,7 +176,7 @@ class Finder:
 def _in_lane(
     lane: Lane, numbers: tuple[int, ...] | Numbers | None, after: int, onward: Callable[[int], int] | None
 ) -> Iterable[int]:
-    """Those of these numbers (None: of all) that come after one and are wanted."""
+    """Those of these numbers (None: of all in the lane) that come after `after` and are wanted."""
     if numbers is None:
         return _wanted(lane, after, onward)
     following = numbers.after(after) if isinstance(numbers, Numbers) else (one for one in numbers if one > after)
@@ -188,7 +187,7 @@ def _in_lane(
 
 
 def _wanted(lane: Lane, after: int, onward: Callable[[int], int] | None) -> Iterator[int]:
-    """The numbers of a lane; where a long piece is not wanted, its runs are not gone through."""
+    """The wanted numbers of a lane; where a long piece is not wanted, its runs are not gone through."""
     rank: int = lane.rank << NUMBER_BITS
     ahead = True
     while ahead:

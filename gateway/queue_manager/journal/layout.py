@@ -1,5 +1,4 @@
-"""The bytes of a journal: constants and fixed structures. docs/reference/journal-format.md says what they
-mean.
+"""The bytes of a journal: constants and fixed structures. docs/reference/journal-format.md says what they mean.
 
 Everything is little-endian. Nothing here reads or writes a file.
 """
@@ -10,7 +9,8 @@ from enum import IntEnum, IntFlag
 from struct import Struct
 
 VERSION = 1
-"""Of segments and frames. Packed heads are told by the form of their section, carried rows by a flag."""
+"""The version of segments and frames. Packed heads are recognised by the form of their section, carried rows by a
+flag."""
 BLOCK = 4096
 """Frames and headers begin on a multiple of this and are padded to one: what O_DIRECT asks for, and no acknowledged
 byte is ever written again because it shares a block with a new one."""
@@ -33,7 +33,7 @@ LISTED = Struct("<QIIQ")
 
 MAX_KEY = 0xFFFF
 MAX_FRAME = 0x7000_0000
-"""What one write takes, with room to spare."""
+"""The longest frame: what one write takes, with room to spare."""
 REMOVED = 0xFFFF_FFFF
 """Length of a state record's value when the record is removed."""
 
@@ -46,7 +46,8 @@ class FrameFlag(IntFlag):
 
 
 class Kind(IntEnum):
-    """Sections of a frame. Those below 20 are about rows, the others about messages that are there already."""
+    """The kinds of a frame's sections. Those below 20 are about rows, the others about messages that are there
+    already."""
 
     LANES = 1
     GROUPS = 2
@@ -91,7 +92,7 @@ STATE = Struct("<HHI")
 
 
 def padded(length: int) -> int:
-    """Rounded up to whole blocks."""
+    """A length rounded up to whole blocks."""
     return -(-length // BLOCK) * BLOCK
 
 

@@ -1,7 +1,5 @@
-"""One process owns a store's directory: an advisory lock, whose file names the owner to a process that is refused.
-
-The directory is locked beside the file, which somebody may take for a leftover and remove.
-"""
+"""One process owns a store's directory: an advisory lock, whose file names the owner to a process that is refused. The
+directory itself is locked too, as somebody may take the file for a leftover and remove it."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         self.mark = -1
-        """What `commit_mark.set_mark` has given, which is dropped with the lock."""
+        """The descriptor that `commit_mark.set_mark` returned; it is dropped with the lock."""
         try:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -64,8 +62,8 @@ class DirectoryLock:
 
 
 def _locked_directory(directory: Path) -> int:
-    """Its descriptor, locked where the file system can lock a directory (NFS cannot); OSError if another process has
-    it."""
+    """The directory's descriptor, locked where the file system can lock a directory (NFS cannot). Raises OSError if
+    another process has it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Segment files mapped for reading, by any process and beside the store's owner. Writes nothing.
+"""Segment files mapped for reading by any process, beside the store's owner. Writes nothing.
 
 A mapping is pinned or not. A pinned one holds a shared lock on its file for as long as there is a view of it, so that
 the owner does not use the segment again (`DurableFile.claim`). What is read through one that is not pinned counts only
@@ -17,7 +17,7 @@ from pathlib import Path
 from gateway.queue_manager.journal.segment import NAMES, SUFFIX, SegmentHeader, read_header, segment_path
 
 PIN_WITHIN = 5.0
-"""Seconds: the owner holds a segment only while it writes a header."""
+"""Seconds to wait for the lock: the owner holds a segment only while it writes a header."""
 _LOOK_AGAIN = 0.002
 
 
@@ -25,7 +25,7 @@ class MappedSegment:
     """One mapped file. The mapping, and the lock of a pinned one, lasts as long as there is a view of it."""
 
     def __init__(self, folder: Path, slot: int, *, pinned: bool = False) -> None:
-        """OSError or ValueError when there is no such file, or it is empty."""
+        """Raises OSError or ValueError if there is no such file, or it is empty."""
         descriptor = os.open(segment_path(folder, slot), os.O_RDONLY | os.O_CLOEXEC)
         try:
             if pinned:
@@ -54,8 +54,8 @@ def _lock(descriptor: int) -> None:
 
 
 def files_in(folder: Path) -> dict[int, tuple[int, int]]:
-    """Device and inode of each slot that has a file with something in it. One that was removed is made anew under the
-    same name when more segments are needed."""
+    """Device and inode of each slot whose file is not empty. A file that was removed is made again under the same name
+    when more segments are needed."""
     found: dict[int, tuple[int, int]] = {}
     for path in folder.glob(NAMES):
         with suppress(FileNotFoundError):  # it has just been removed

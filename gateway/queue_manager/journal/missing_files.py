@@ -18,7 +18,7 @@ from gateway.queue_manager.journal.segment import Segment
 
 COPIED_AT_ONCE = 2 << 20
 SECONDS_AT_ONCE = 0.02
-"""A look copies at least one piece, and others for about so long: whoever calls serves devices too."""
+"""A look copies at least one piece, and more for about this many seconds: the caller serves devices, too."""
 
 
 class MissingFiles:
@@ -26,17 +26,17 @@ class MissingFiles:
 
     def __init__(self, *, direct: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.problem: OSError | None = None
-        """What is wrong with one of them; None: nothing is."""
+        """What is wrong with one of the files; None: nothing is."""
         self._direct = direct
         self._monotonic = monotonic
         self._copying: Iterator[None] | None = None
-        """Removed files are being made again, which nothing disturbs: no frame is placed as long as there is a
-        problem."""
+        """The making again of removed files, while it lasts. Nothing disturbs it: no frame is placed as long as there
+        is a problem."""
 
     def look(self, segments: Collection[Segment], *, idle: bool, elsewhere: bool = False) -> bool:
-        """`idle`: no frame is on its way. What is found is told first, and mended from the next look on. `elsewhere`:
-        what has the name of the directory is not the one that is locked, and nothing is written there. Whether the
-        mending is to go on at once."""
+        """Look at the files. What is found is reported first, and mended from the next look on. `idle`: no frame is on
+        its way. `elsewhere`: the directory's name leads to another one than the one that is locked, and nothing is
+        written there. Returns whether the mending is to go on at once."""
         if self._copying is None or elsewhere:
             wrong = [(segment, why) for segment in segments if (why := _wrong(segment))]
             if elsewhere or not (wrong and idle and self.problem is not None):
@@ -53,7 +53,7 @@ class MissingFiles:
         return False
 
     def _mended(self, segments: Collection[Segment], wrong: list[tuple[Segment, OSError]]) -> Iterator[None]:
-        """Make the removed ones again, a piece at a time; then look what is wrong still."""
+        """Make removed files again, a piece at a time; then look for what is still wrong."""
         for segment, why in wrong:
             if why.errno != errno.ENOENT:
                 continue
@@ -102,8 +102,8 @@ def _name(making: Path, path: Path) -> None:
 
 
 def _wrong(segment: Segment) -> OSError | None:
-    """What somebody has done to its file. A name that leads to another file is told by the link count of the open one:
-    numbers of files are not the same for ever on every file system."""
+    """What somebody has done to the segment's file, or None. That a name leads to another file is told by the link
+    count of the open one: not every file system keeps the numbers of files for ever."""
     if segment.file is None or not segment.ready.is_set():
         return None
     name = segment.path.name

@@ -1,7 +1,8 @@
 """A unit of work, looked up and numbered: what its frame will say, and what it changes in memory alone. Nothing is
 written or changed here.
 
-Numbers go to new persistent rows first, then to moved messages, then to non-persistent ones, in the order of the unit.
+Numbers go to new persistent rows first, then to moved messages, then to non-persistent ones, in the order of the
+unit.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Plan:
 
 
 def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int, time: int) -> Plan:
-    """Look up what leaves and number what comes. Fills the tokens of the unit's puts and moves."""
+    """Look up what leaves and number what comes; returns the plan. Fills in the tokens of the unit's puts and moves."""
     if unit.state and max(map(len, unit.state)) > MAX_KEY:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = _NEW(Links, ([], [], [], [], dict(unit.state)))
@@ -108,7 +109,7 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
 
 
 def check_lane(queue: str, key: bytes, priority: int) -> None:
-    """Refuse names that the format cannot say."""
+    """Refuse names that the format cannot express, by raising StoreError."""
     if len(key) > MAX_KEY or (len(queue) > 63 and len(queue.encode()) > 255):
         raise StoreError(f"{queue[:48]}: queue names have at most 255 bytes, keys at most {MAX_KEY}")
     if not 0 <= priority < PRIORITIES:
@@ -116,8 +117,8 @@ def check_lane(queue: str, key: bytes, priority: int) -> None:
 
 
 def _name_groups(groups: list[LanePuts], number: int, named: list[tuple[LaneName, int]]) -> int:
-    """Number the groups from this number on, and give their tokens; returned is the next number. Neighbours of one
-    lane, as group commit brings them, become one."""
+    """Number the groups from this number on, and set their tokens; returns the next number. Neighbours in one lane,
+    which group commit brings, become one group."""
     queue, key, priority, base = "", b"", -1, 0
     for group in groups:
         rows = len(group.heads)
@@ -142,7 +143,7 @@ def _name_groups(groups: list[LanePuts], number: int, named: list[tuple[LaneName
 
 
 def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
-    """The tokens that leave each queue and key: group commit brings many takes of a few messages."""
+    """The tokens that leave each queue and key, gathered, as group commit brings many takes of a few messages."""
     if len(unit.takes) == 1:
         only = unit.takes[0]
         return {(only.queue, only.key): only.tokens}
@@ -160,7 +161,7 @@ def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
 
 
 def _columns_of(groups: Sequence[LanePuts]) -> Columns:
-    """The columns of several groups, one group after the other; those of one group are used as they are."""
+    """The columns of several groups, one group after the other; those of a single group are used as they are."""
     if len(groups) == 1:
         only = groups[0]
         return _NEW(Columns, (
@@ -209,7 +210,7 @@ def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
 
 
 def _plan_replaced(under_way: UnderWay, plan: Plan, replaced: list[Replaced], puts: list[LanePuts]) -> None:
-    """Where something leaves in a frame under way, what is replaced is looked at one by one."""
+    """Plan replaced records; one by one if messages leave in a frame under way."""
     leaving = under_way.leaving
     if not leaving:
         plan.replaced = replaced
@@ -308,7 +309,8 @@ def _plan_backouts(reader: Reader, plan: Plan, unit: StoreUnit) -> None:
 
 
 def _rewrite(reader: Reader, under_way: UnderWay, move: LaneMoves, plan: Plan) -> tuple[list[LanePuts], LaneMoves]:
-    """A move with new heads: the bodies are read and written again in this frame, and the old messages taken."""
+    """Turn a move with new heads into puts and a take: the bodies are read and written again in this frame. Returns the
+    puts, and the move."""
     messages = reader.read_all(move.queue, move.key, _staying(under_way, plan, move.tokens))
     heads = dict(zip(move.tokens, move.heads or (), strict=True))
     volatile = {

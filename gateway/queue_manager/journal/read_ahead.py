@@ -1,7 +1,6 @@
-"""Frames read from a segment together with those that follow: consumers read in order, so the next one is mostly there.
-
-What is read in order does not go through the page cache: filling that costs ten times the processor time of reading.
-"""
+"""Frames read from a segment together with those that follow: consumers read in order, so the next frame is mostly
+there. What is read in order does not go through the page cache: filling that costs ten times the processor time of
+reading."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from gateway.queue_manager.journal.segment import Segment
 FIRST_READ = 64 * 1024
 SEQUENTIAL_READ = 512 * 1024
 UNREADABLE = frozenset({errno.EIO, errno.ENODATA, errno.EILSEQ, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO})
-"""What the system says of blocks that the disk does not give."""
+"""The errors of the system for blocks that the disk does not give."""
 LARGEST_KEPT = 4 << 20
-"""A buffer that had to grow for a frame is kept up to this size."""
+"""The largest buffer that is kept after it had to grow for a frame."""
 
 
 class ReadAhead:
-    """The last part that was read of one use of a segment. What `frame` returns is valid until the next call."""
+    """The part of one use of a segment that was read last. What `frame` returns is valid until the next call."""
 
     def __init__(self) -> None:
         self._serial = 0
@@ -31,7 +30,7 @@ class ReadAhead:
         self._buffer: mmap.mmap | None = None
 
     def frame(self, segment: Segment, offset: int) -> tuple[FrameHeader, memoryview]:
-        """The whole frame at `offset` and its bytes."""
+        """The header of the whole frame at `offset`, and its bytes. Raises StoreCorrupt if it is damaged."""
         if segment.file is None or segment.header is None:
             raise StoreUnavailable(f"{segment.path} is not open")
         salt = segment.header.salt
@@ -58,7 +57,7 @@ class ReadAhead:
         return data
 
     def _next_part(self, segment: Segment, offset: int) -> memoryview:
-        """As much as the buffer takes, at least the frame at `offset`."""
+        """As much as the buffer takes, and at least the frame at `offset`."""
         data = self._fill(self._buffer or mmap.mmap(-1, SEQUENTIAL_READ), segment, offset)
         length = _missing(data, segment, offset)
         return self._fill(mmap.mmap(-1, padded(length)), segment, offset) if length else data
@@ -71,7 +70,7 @@ class ReadAhead:
 
 
 def _first(segment: Segment, offset: int) -> memoryview:
-    """A frame at any place, through the page cache: it may be read again."""
+    """A frame at any place, read through the page cache, as it may be read again."""
     assert segment.file is not None  # noqa: S101 -- `frame` has looked
     data = segment.file.read(min(FIRST_READ, segment.size - offset), offset)
     length = _missing(memoryview(data), segment, offset)
@@ -101,6 +100,6 @@ def _damaged(segment: Segment, offset: int, why: str = "") -> StoreCorrupt:
 
 
 def _missing(data: memoryview, segment: Segment, offset: int) -> int:
-    """The length of the frame these bytes begin with if they are not all of it, otherwise 0."""
+    """The length of the frame with which these bytes begin, if they are not all of it; else 0."""
     header = header_alone(data, 0)
     return header.length if header is not None and len(data) < header.length <= segment.size - offset else 0

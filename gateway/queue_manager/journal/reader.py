@@ -1,4 +1,4 @@
-"""Messages read back from a store: rows come from memory if they are recent, otherwise from their frame on disk."""
+"""Reading messages back from a store: rows come from memory if they are recent, else from their frame on disk."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from gateway.queue_manager.store.unit import Message
 
 FRAME_BITS = 44
 DAMAGED_FOR = 600.0
-"""Seconds; all that is damaged before what can be read should be passed in this time, step by step."""
+"""Seconds; all damaged messages before the first one that can be read should be passed over in this time, step by
+step."""
 
 
 UNREAD_PART = 16
 
 
 class RowCache:
-    """Rows of recent frames, kept in memory within a bound, so that consumers who keep up never read the disk.
+    """Rows of recent frames, kept in memory within a bound, so that consumers that keep up never read the disk.
 
     The oldest are dropped first. Frames of an earlier use of a segment are never asked for again and age out: dropping
     the rows of a whole segment at once would be a pause of tens of milliseconds. While nobody asks, only a part of the
@@ -42,7 +43,7 @@ class RowCache:
         self.size = 0
         self._rows: OrderedDict[int, Rows] = OrderedDict()
         self._unread = limit
-        """How much has been kept since somebody asked; nobody has yet."""
+        """How many bytes have been kept since a row was last asked for; nobody has asked yet."""
 
     def get(self, serial: int, frame: int) -> Rows | None:
         """The rows of a frame in this use of its segment, if they are in memory."""
@@ -77,7 +78,7 @@ class Reader:
         self._volatile = volatile
         self._ahead = ReadAhead()
         self._damaged: dict[int, tuple[float, str]] = {}
-        """By frame, as in the cache: until when it is not read again, and why."""
+        """Damaged frames, by frame as in the cache: until when it is not read again, and why."""
 
     # ---- messages
 
@@ -93,8 +94,8 @@ class Reader:
     def fetch_around_damage(
         self, queue: str, key: bytes, limit: int, after: int | None = None, seconds: float = inf
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty. After so many seconds
-        the first of these is the last."""
+        """As `fetch` with locked messages; and by token why some cannot be read: those are empty. After this many
+        seconds the first that cannot be read is the last."""
         messages: list[Message] = []
         until = monotonic() + seconds
         damaged: dict[int, str] = {}
@@ -111,13 +112,13 @@ class Reader:
         return messages, damaged
 
     def first(self, queue: str, key: bytes) -> int | None:
-        """The token of the next message, be it locked or not, which is not read for it."""
+        """The token of the next message, locked or not. The message is not read for it."""
         for rank, (number, _, _) in self.index.browse(queue, key, None, 1, locked=True):
             return rank << NUMBER_BITS | number
         return None
 
     def tokens(self, queue: str, key: bytes) -> list[int]:
-        """Those of all messages that `fetch` returns, which are not read for it."""
+        """The tokens of all messages that `fetch` returns. The messages are not read for them."""
         alone = self.index.alone(queue, key)
         if alone is not None:
             return [alone.lane[2] << NUMBER_BITS | alone.first]
@@ -129,7 +130,7 @@ class Reader:
         return tokens
 
     def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
-        """Those of the next messages that `fetch` returns, which are not read for it."""
+        """The tokens of the next messages that `fetch` returns. The messages are not read for them."""
         tokens: list[int] = []
         for rank, (first, count, _) in self.index.browse(queue, key, after, limit, locked=False):
             token = rank << NUMBER_BITS | first
@@ -137,12 +138,12 @@ class Reader:
         return tokens
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """One message by its token, if it is still there."""
+        """The message with this token, if it is still there."""
         lane = self.index.find((queue, key, token >> NUMBER_BITS))
         return self.message(lane, token & NUMBER_MASK) if lane is not None else None
 
     def message(self, lane: Lane, number: int) -> Message | None:
-        """One message of a lane, if it is there."""
+        """The message of a lane with this number, if it is there."""
         place = lane.place(number)
         if place < 0:
             return None
@@ -182,7 +183,8 @@ class Reader:
         return sorted(zip(keys, messages, strict=True), key=_by_number)
 
     def oldest(self, queue: str) -> int:
-        """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty, or it is damaged."""
+        """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty, or the message is
+        damaged."""
         firsts = [first for lane in self.index.lanes_of(queue) if (first := lane.first()) is not None]
         messages: list[Message] = []
         if firsts:  # only one is read: numbers are given in the order of arrival
@@ -206,7 +208,7 @@ class Reader:
     # ---- rows
 
     def rows(self, frame: int) -> Rows:
-        """The rows of a frame or of a non-persistent batch."""
+        """The rows of a frame, or of a non-persistent batch."""
         if frame & VOLATILE:
             return self._volatile_rows(frame)
         segment = self._ring.used[slot_of(frame)]
@@ -217,8 +219,8 @@ class Reader:
         return rows
 
     def _read_rows(self, segment: Segment, frame: int) -> Rows:
-        """From the disk. What is damaged is not read again for each message and each who asks: a failing disk may take
-        seconds."""
+        """Read rows from the disk. Damaged ones are not read again for each message and each reader: a failing disk may
+        take seconds."""
         place = segment.serial << FRAME_BITS | frame
         until, why = self._damaged.get(place, (0.0, ""))
         if until and monotonic() < until:

@@ -1,8 +1,8 @@
 """Recovery: an index made from segment files. Which segments count, their whole frames in order, and the difference
 between damage and a torn tail.
 
-Every segment listed by the youngest header must be there and whole up to the end the list gives. The youngest itself
-ends at its last whole frame; a whole frame beyond that is damage. Reads files, writes none.
+Every segment that the youngest header lists must be there, and whole up to the end that the list gives. The youngest
+itself ends at its last whole frame; a whole frame beyond that is damage. Reads files, writes none.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from gateway.queue_manager.store.place import frame_of
 from gateway.queue_manager.store.space import BIG_ROW
 
 RESTART_GAP = 1 << 32
-"""Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
+"""Numbers that are skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame records."""
 GAP_OF_A_MINUTE = 1 << 28
-"""More than a store can give in a minute."""
+"""More numbers than a store can give out in a minute."""
 LONGEST_AWAY = 1 << 20
-"""Minutes, two years."""
+"""The most minutes that count: two years."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes to read."""
 
 
 def skipped(ended: int, now: float) -> int:
-    """The numbers that are skipped by a store that was not closed. It may have been put back from a backup, more than
-    once, and have gone on in between: so they are more for each minute since its last frame."""
+    """How many numbers are skipped by a store that was not closed. It may have been restored from a backup, more than
+    once, and have been in use in between: so more are skipped for each minute since its last frame."""
     minutes = max(0, int(now - ended / 1_000_000)) // 60
     return RESTART_GAP + GAP_OF_A_MINUTE * min(minutes, LONGEST_AWAY)
 
@@ -65,24 +65,24 @@ class Recovered:
     used: list[Segment] = field(default_factory=list)
     spares: list[Segment] = field(default_factory=list)
     clean: bool = True
-    """The last process closed the store: writing may go on in the youngest segment."""
+    """Whether the last process closed the store: writing may go on in the youngest segment."""
     ending: str = ""
     """Where it ends, if it did not close the store."""
     left_out: bool = False
-    """Of the youngest segment something may be missing: its last frame is not whole, or it has none."""
+    """Whether something may be missing of the youngest segment: its last frame is not whole, or it has none."""
     store: bytes = b""
     next_sequence: int = 1
     next_number: int = 1
     time: int = 0
-    """Of the last frame, in microseconds."""
+    """The time of the last frame, in microseconds."""
     frames: int = 0
     lanes: list[LaneName] = field(default_factory=list)
-    """The lanes the youngest segment has defined, in their order."""
+    """The lanes that the youngest segment has defined, in their order."""
 
 
 def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> None:
-    """Every segment file of the directory, with its header if it has one, goes into `opened`. What a process that was
-    killed has not finished making goes."""
+    """Open every segment file of the directory, with its header if it has one, into `opened`. Files that a killed
+    process did not finish making are removed."""
     for left in directory.glob(NAMES + MAKING):
         left.unlink()
     for path in sorted(directory.glob(NAMES)):
@@ -135,8 +135,8 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
 
 
 def refuse_emptied(segments: list[Segment]) -> None:
-    """A file without a byte has not been made here, and may have been the youngest, which no other one lists: what it
-    held is lost, and that is not taken for a shorter journal, or a first start."""
+    """Refuse a file without a byte, by raising StoreCorrupt. It was not made so, and may have been the youngest, which
+    no other one lists: what it held is lost, and must not be taken for a shorter journal, or a first start."""
     emptied = [segment.path for segment in segments if not segment.size]
     if not emptied:
         return
@@ -148,7 +148,8 @@ def refuse_emptied(segments: list[Segment]) -> None:
 
 
 def refuse_strangers(files: Iterable[tuple[Path, SegmentHeader | None]]) -> None:
-    """Files of two journals, or two copies of a file: which of them counts nobody can tell."""
+    """Refuse files of two journals, or two copies of a file, by raising StoreCorrupt: nobody can tell which of them
+    counts."""
     headed = sorted(((path, header) for path, header in files if header), key=lambda each: each[1].serial)
     for (one, header), (other, its_header) in pairwise(headed):
         if header.store != its_header.store:
@@ -229,7 +230,8 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
 
 
 def _note_ending(data: memoryview, segment: Segment, header: SegmentHeader, recovered: Recovered) -> None:
-    """What a process that was killed was writing is left out, which nobody can tell from what was damaged since."""
+    """Note what a killed process was writing, and what is therefore left out; it cannot be told from what was damaged
+    since."""
     recovered.ending, recovered.left_out = "", False
     if recovered.clean:
         return
@@ -248,7 +250,7 @@ def _note_ending(data: memoryview, segment: Segment, header: SegmentHeader, reco
 def frames_in(
     data: memoryview, begin: int, header: SegmentHeader, listed: Listed | None
 ) -> Iterator[tuple[int, FrameHeader]]:
-    """The whole frames of one use of a segment, in order, to the first that is not whole (or the listed end)."""
+    """The whole frames of one use of a segment, in order, up to the first that is not whole (or to the listed end)."""
     offset, sequence = begin, header.first_sequence
     while listed is None or sequence <= listed.last_sequence:
         frame = frame_at(data, offset, header.salt, sequence)
@@ -260,20 +262,20 @@ def frames_in(
 
 
 def cut_off(size: int, header: SegmentHeader) -> str:
-    """What is wrong with the size of a file. A segment has its full length from before its header is written: in what
-    is missing there may have been frames."""
+    """What is wrong with the size of a file; empty if nothing is. A segment has its full length before its header is
+    written: there may have been frames in what is missing."""
     return f"cut off: it has {size} bytes of {header.size}" if size < header.size else ""
 
 
 def refuse_frames_beyond(data: memoryview, segment: Segment, header: SegmentHeader) -> None:
-    """StoreCorrupt, if a frame before the last one was damaged."""
+    """Raise StoreCorrupt if a frame before the last one was damaged."""
     frame = frame_beyond(data, segment.end, header, segment.last_sequence)
     if frame is not None:
         raise StoreCorrupt(f"{segment.path}: {hole(segment.end, segment.last_sequence, frame)}")
 
 
 def hole(end: int, sequence: int, beyond: FrameHeader) -> str:
-    """What is wrong where frames end and go on later."""
+    """Says what is wrong where frames end and go on later."""
     return (
         f"damaged at byte {end}: frame {sequence + 1} is not whole but frame {beyond.sequence} after it is; "
         "`mqgate journal salvage` reads what is left"
@@ -281,8 +283,8 @@ def hole(end: int, sequence: int, beyond: FrameHeader) -> str:
 
 
 def frame_beyond(data: memoryview, end: int, header: SegmentHeader, sequence: int) -> FrameHeader | None:
-    """A whole frame behind the last one that can be reached. A frame is only written when the one before it is durable:
-    one that is there means that another was damaged later."""
+    """A whole frame behind the last one that can be reached, or None. A frame is written only when the one before it is
+    durable: if there is one, another was damaged later."""
     for offset in range(end, len(data), BLOCK):
         if data[offset + 8 : offset + 12] == FRAME_MAGIC and header_at(data, offset) is not None:
             frame = frame_at(data, offset, header.salt)
@@ -303,7 +305,7 @@ def changes_of(place: int, frame: FrameHeader, sections: Sections, lanes: list[L
 
 
 def _lengths(sections: Sections, frame: FrameHeader) -> tuple[int, list[int]]:
-    """Lengths of the bodies row by row, if one of them is big."""
+    """The length of the longest body, and the lengths row by row if one of them is big."""
     if frame.length < BIG_ROW or Kind.BODY_OFFSETS not in sections:
         return 0, []
     width, content = sections[Kind.BODY_OFFSETS]

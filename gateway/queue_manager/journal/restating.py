@@ -1,8 +1,8 @@
-"""Saying again: what a segment without live messages says of messages in other segments is written again in a few
-frames, a bounded step at a time. Then nothing depends on the segment any more.
+"""Restating: what a segment without live messages says of messages in other segments is written again in a few frames,
+a bounded step at a time. Then nothing depends on the segment any more.
 
 Each take of a program is a frame of its own, padded to a block, and may not be forgotten before the message it takes.
-On a full disk that is emptied one message at a time such segments would fill all that the messages leave.
+On a full disk that is emptied one message at a time, such segments would fill all the room that the messages leave.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gateway.queue_manager.store.under_way import UnderWay
 
 READ_STEP = 512 * 1024
 MOST_TAKES = 8192
-"""Runs of messages that make a frame: 128 KiB."""
+"""Runs of taken messages that make a frame: 128 KiB."""
 
 
 class Restating:
-    """A segment without live messages that is being freed. Used like `compaction.Walk`."""
+    """Frees a segment without live messages. Used like `compaction.Walk`."""
 
     def __init__(self, index: Index, under_way: UnderWay, extent: Extent, segment: Segment) -> None:
         self._index = index
@@ -43,7 +43,7 @@ class Restating:
         self._present = _Ranges(index.space.by_slot.values())
 
     def step(self, number: int, _written: int) -> Plan | None:
-        """Read on; a plan once there is a frame's worth, or the segment is at its end."""
+        """Read on; returns a plan once there is a frame's worth, or the segment is at its end."""
         if self._index.space.by_slot.get(self.extent.slot) is not self.extent:
             self.done = True  # free already
             return None
@@ -92,7 +92,7 @@ class Restating:
 
 
 class _Ranges:
-    """The numbers of the messages that the segments in use begin to tell of, as joined ranges."""
+    """The numbers of the messages that the segments in use put, moved or carried, as joined ranges."""
 
     def __init__(self, extents: Iterable[Extent]) -> None:
         ranges = sorted(each for extent in extents for each in (extent.numbers, extent.carried) if each[1] > each[0])
@@ -112,7 +112,7 @@ class _Ranges:
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The runs in ascending order, neighbours as one."""
+    """The runs in ascending order, with neighbours joined."""
     joined: list[tuple[int, int]] = []
     for first, count in sorted(runs):
         if joined and first <= sum(joined[-1]):

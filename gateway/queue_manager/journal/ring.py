@@ -1,8 +1,8 @@
 """The ring of segments: where the next frame goes, which segments are prepared ahead, and which are given back.
 
 Frames are placed by the thread that prepares them; headers and frames are written by the thread that waits for the
-disk; files are zeroed ahead by a thread of the ring. A segment is zeroed once: when it is free it is used again with
-a new salt.
+disk; files are zeroed ahead by a thread of the ring. A segment is zeroed once: when it is free it is used again with a
+new salt.
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ from gateway.queue_manager.journal.zeroing_pace import AHEAD, CATCHING_UP, Pace
 RETRY_SECONDS = 1.0
 RESERVE = 3
 """Segments that are made at the start and kept for a full disk. Each may be opened by fewer kinds of frames than the
-one before it: the first by the gateway's own, which devices need to go on, the second by takes, the last by what
-carries messages forward, since that is what makes room where only some messages of each segment have been taken.
-"""
+one before it: the first by the gateway's own, which devices need to go on, the second by takes, the last by frames that
+carry messages forward, since these make room where only some messages of each segment have been taken."""
 KEPT_LISTINGS = 8
 """Entries of a header's list that are reserved for frames that put no messages, in the order of the reserve: what is
 the gateway's own may use the first ones, takes some more, what carries messages forward all."""
 SMALLEST, LARGEST = 64 << 10, 2 << 30
 GIVE_BACK = 4
-"""So many free segments that the newest header lists are worth a new header, after which they are removed."""
+"""This many free segments that the newest header still lists are worth a new header, after which they are removed."""
 
 
 class Keep(IntEnum):
@@ -67,15 +66,15 @@ class Keep(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RingOptions:
-    """Sizes of the ring."""
+    """The options of a ring."""
 
     segment_bytes: int = 64 << 20
     spare_segments: int = 3
     direct: bool = True
     background: bool = True
-    """Prepare segments in a thread; otherwise in the call that writes."""
+    """Whether segments are prepared in a thread; else in the call that writes."""
     max_bytes: int | None = None
-    """What all files may take; None: what the disk has."""
+    """The most bytes that all files may take; None: what the disk has."""
 
 
 class Ring:
@@ -106,7 +105,7 @@ class Ring:
         self._listed: set[int] = set()
         self._slots: set[int] = set()
         self._wanted: deque[tuple[Segment, int]] = deque()
-        """Segments that frames wait for, each with what the frame has to leave of the reserve."""
+        """Segments for which frames wait, each with what the frame has to leave of the reserve."""
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -118,7 +117,8 @@ class Ring:
         self._fill_up_at = sys.maxsize
         """From this offset of the current segment on the next segment has to be ready."""
         self._due = False
-        """That offset has been passed: the next segment is zeroed, even if few are wanted besides the reserve."""
+        """Whether that offset has been passed: then the next segment is zeroed, even if few are wanted besides the
+        reserve."""
 
     # ---- start and end
 
@@ -166,7 +166,8 @@ class Ring:
     # ---- placing frames
 
     def position_for(self, length: int, sequence: int, number: int, time: int, *, keep: int) -> FramePosition:
-        """A place for a frame of `length` bytes, which leaves `keep` segments of the reserve untouched."""
+        """A place for a frame of `length` bytes, which leaves `keep` segments of the reserve untouched. Raises
+        StoreUnavailable if there is none."""
         length = -(-length // BLOCK) * BLOCK
         current = self.current
         if self.missing.problem is not None:
@@ -190,7 +191,7 @@ class Ring:
         return FramePosition(segment, segment.begin, length, header, header.salt)
 
     def take_position(self, position: FramePosition, sequence: int) -> None:
-        """The frame of `sequence` will be there: the next one goes after it."""
+        """Note that the frame of `sequence` will be there: the next one goes after it."""
         segment = position.segment
         if position.opening is not None:
             segment.header = position.opening
@@ -207,7 +208,7 @@ class Ring:
             self._fill_up()
 
     def _fill_up(self) -> None:
-        """The current segment is half full: unless one was given back, the next one is zeroed before it is needed."""
+        """The current segment is half full: unless one was given back, have the next one zeroed before it is needed."""
         self._due = True
         if len(self._spares) < self._wished():
             self._filled = False
@@ -234,9 +235,8 @@ class Ring:
         return self._of_reserve(keep)
 
     def _has_room(self, size: int) -> bool:
-        """Before a frame waits for a segment: whether there can be one, and another one that may be in the making. A
-        quota is only found by trying.
-        """
+        """Whether there can be a segment, and another one that may be in the making; asked before a frame waits for
+        one. A quota is only found by trying."""
         try:
             self._check_limit(2 * size if self._making is not None else size)
             space = os.statvfs(self.directory)
@@ -252,7 +252,7 @@ class Ring:
         return [segment for segment in list(self._spares) if segment.ready.is_set() and segment.error is None]
 
     def _of_reserve(self, keep: int) -> Segment:
-        """On a full disk: a segment that was kept for it."""
+        """A segment of the reserve, on a full disk."""
         with self._wake:
             for segment in list(self._reserve) if len(self._reserve) > keep else ():
                 if segment.file is not None and segment.file.claim():
@@ -271,8 +271,7 @@ class Ring:
 
     def _order(self, size: int, *, keep: int) -> Segment:
         """Order a segment to be prepared at once, or use the one that is being prepared; the frame's write waits for
-        it. The reserve goes before it, except what the frame may use itself (`keep`).
-        """
+        it. The reserve goes before it, except for what the frame may use itself (`keep`)."""
         with self._wake:
             making = self._making
             if making is not None and making.size == size and len(self._reserve) >= keep:
@@ -294,7 +293,8 @@ class Ring:
     # ---- writing
 
     def file_of(self, position: FramePosition) -> DurableFile:
-        """In the writing thread: the file to write to, once its blocks exist; a new segment gets its header first."""
+        """The file to write to, once its blocks exist; a new segment gets its header first. Called in the writing
+        thread."""
         segment = position.segment
         if self._thread is None and not segment.ready.is_set():
             self._create(segment)
@@ -317,7 +317,7 @@ class Ring:
         return segment.file
 
     def header_written(self) -> None:
-        """A segment's header is durable: segments that it does not list any more may be removed."""
+        """A segment's header is durable: remove segments that it no longer lists."""
         self._give_back()
         if self._thread is None and self._top_up():
             while len(self._spares) < self._low_water() and self._add_spare():
@@ -326,7 +326,7 @@ class Ring:
     # ---- giving back
 
     def free(self, slot: int) -> None:
-        """Nothing depends on the segment any more."""
+        """Take back a segment on which nothing depends any more."""
         segment = self.used.pop(slot)
         if failpoint.armed:
             failpoint.reach("journal.recycle")
@@ -342,18 +342,19 @@ class Ring:
         self._look_for_room()
 
     def _look_for_room(self) -> None:
-        """The disk is full no more when the reserve is complete and there is a segment beside it."""
+        """Note that the disk is no longer full if the reserve is complete and there is a segment beside it."""
         if self.full is not None and len(self._reserve) >= RESERVE and self._ready():
             self.full = None
 
     @property
     def gives_back(self) -> bool:
-        """Whether enough free segments wait for a header that does not list them, and one is ready to have it."""
+        """Whether enough free segments wait for a header that does not list them, and a segment is ready to get that
+        header."""
         enough = len(self._retired) >= (1 if self.full is not None else GIVE_BACK)
         return enough and (len(self._reserve) > Keep.FOR_STATE or bool(self._ready()))
 
     def forget_removed(self) -> None:
-        """Segments that are ready, but whose files somebody has removed, are not used any more: others are made."""
+        """Stop using segments that are ready but whose files somebody has removed; others are made."""
         with self._wake:
             for ready in (self._spares, self._reserve):
                 for segment in list(ready):
@@ -364,7 +365,7 @@ class Ring:
             self._wake.notify()
 
     def open_next(self) -> None:
-        """The next frame opens a segment."""
+        """Have the next frame open a segment."""
         self.room = 0
 
     def want_spares(self, goal: int) -> None:
@@ -374,22 +375,20 @@ class Ring:
             self._kick()
 
     def _wished(self) -> int:
-        """How many are to be ready: at least the next one when the current one is half full."""
+        """How many segments are to be ready: at least the next one when the current one is half full."""
         return max(self._goal, min(1, self.options.spare_segments - 1)) if self._due else self._goal
 
     def _low_water(self) -> int:
-        """With fewer ready ones, segments are zeroed. It is one less than wanted, since in steady use freed segments
-        fill the gap.
-        """
+        """The number of ready segments below which more are zeroed. It is one less than wanted, since in steady use
+        freed segments fill the gap."""
         wished = self._wished()
         if len(self._spares) >= wished:
             self._filled = True
         return max(0, wished - self._filled) if self.full is None else max(1, wished)
 
     def _give_back(self) -> None:
-        """Remove files of retired segments, except those that the newest header on disk lists: if one of these were
-        missing, that would be damage.
-        """
+        """Remove the files of retired segments, except those that the newest header on disk lists: if one of these were
+        missing, that would be damage."""
         kept: list[Segment] = []
         for segment in self._retired:
             if segment.serial in self._listed:
@@ -407,7 +406,8 @@ class Ring:
         self._retired = kept
 
     def abandon(self, durable: dict[int, tuple[int, int]]) -> None:
-        """After a failed write: go back to what is on disk. `durable`: by slot, the end and the last sequence there."""
+        """Go back to what is on disk after a failed write. `durable`: for each slot, the end and the last sequence
+        there."""
         for slot, segment in list(self.used.items()):
             end, last_sequence = durable.get(slot, (0, 0))
             if end:
@@ -443,7 +443,7 @@ class Ring:
         segment.ready.set()
 
     def _check_limit(self, size: int, besides: Segment | None = None) -> None:
-        """A limit that is reached counts as a full disk."""
+        """Treat a limit that is reached as a full disk, by raising OSError."""
         limit = self.options.max_bytes
         if limit is None:
             return
@@ -452,16 +452,15 @@ class Ring:
             raise OSError(errno.ENOSPC, f"the limit of {limit} bytes (max_bytes) is reached")
 
     def _top_up(self) -> bool:
-        """Complete the reserve; False: the disk has no room for it."""
+        """Complete the reserve. Returns False if the disk has no room for it."""
         while len(self._reserve) < RESERVE:
             if not self._add_reserve():
                 return False
         return True
 
     def _add_reserve(self) -> bool:
-        """One more segment for the reserve. Its blocks are only allocated: zeroing them would cost time at each start,
-        and few are ever written.
-        """
+        """Add a segment to the reserve. Its blocks are only allocated: zeroing them would cost time at each start, and
+        few are ever written. Returns False if the disk has no room for it."""
         segment = self._new(self.options.segment_bytes)
         self._create(segment, zeroed=False)
         if segment.error is not None:
@@ -508,7 +507,8 @@ class Ring:
         return len(self._reserve) < RESERVE or len(self._spares) < self._low_water()
 
     def _create_ordered(self, segment: Segment, keep: int) -> None:
-        """A frame with messages gets its segment only when there is a reserve for a full disk."""
+        """Prepare a segment that a frame waits for. A frame with messages gets it only if there is a reserve for a full
+        disk."""
         if len(self._reserve) >= keep or self._top_up():
             self._create(segment)
         else:
@@ -517,7 +517,7 @@ class Ring:
 
     @property
     def spares(self) -> int:
-        """How many segments are prepared."""
+        """How many segments are ready."""
         return len(self._ready())
 
     @property

@@ -1,7 +1,7 @@
-"""One segment file: two copies of a header that says which use of it this is, then frames to its end.
+"""One segment file: two copies of a header that says which use of the file this is, then frames to its end.
 
-The copies are written one after the other, each durable before the next begins, so that a torn header never looks
-like a missing segment: whichever copy is whole counts, the younger one if both are.
+The copies are written one after the other, each durable before the next begins, so that a torn header never looks like
+a missing segment: whichever copy is whole counts, the younger one if both are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """The header of one use of a segment; both copies say the same."""
+    """The header of one use of a segment, of which there are two equal copies."""
 
     serial: int
     slot: int
@@ -59,9 +59,8 @@ class SegmentHeader(NamedTuple):
 
 @dataclass(slots=True)
 class Segment:
-    """A segment file and where the next frame goes. `ready` is set when its blocks exist; `error` says why they do
-    not.
-    """
+    """A segment file, and where the next frame goes. `ready` is set when its blocks exist; `error` says why they do
+    not."""
 
     slot: int
     size: int
@@ -75,7 +74,7 @@ class Segment:
 
     @property
     def begin(self) -> int:
-        """Offset of the first frame."""
+        """The offset of the first frame."""
         return 2 * header_area(self.size)
 
     @property
@@ -85,7 +84,7 @@ class Segment:
 
     @property
     def serial(self) -> int:
-        """Number of this use of the segment, ascending over the life of a store; 0 while unused."""
+        """The number of this use of the segment, ascending over the life of a store; 0 while unused."""
         return self.header.serial if self.header else 0
 
 
@@ -96,13 +95,13 @@ class FramePosition:
     segment: Segment
     offset: int
     size: int
-    """Size of the frame in whole blocks."""
+    """The size of the frame, in whole blocks."""
     opening: SegmentHeader | None
     salt: int
 
 
 def slot_in(path: Path) -> int:
-    """The slot that the name of a file says; StoreCorrupt if no segment has such a one."""
+    """The slot in the name of a file. Raises StoreCorrupt if no segment can have it."""
     slot = int(path.name.removesuffix(SUFFIX))
     if slot > MAX_SLOT:
         raise StoreCorrupt(f"{path}: no segment has a number above {MAX_SLOT}: move this file away")
@@ -115,7 +114,8 @@ def segment_path(directory: Path, slot: int) -> Path:
 
 
 def size_for(length: int) -> int:
-    """The size of a segment that one frame of `length` bytes has to itself."""
+    """The size of a segment that holds a single frame of `length` bytes. Raises StoreUnavailable if no segment can be
+    as large."""
     size = padded(length + 2 * BLOCK)
     while size - 2 * header_area(size) < length:
         size += 2 * BLOCK
@@ -125,12 +125,12 @@ def size_for(length: int) -> int:
 
 
 def listing_room(segment_size: int) -> int:
-    """How many segments a header can list: no more may be in use."""
+    """How many segments a header can list; no more may be in use."""
     return (header_area(segment_size) - SEGMENT.size) // LISTED.size
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """One copy, padded to whole blocks."""
+    """One copy of a header, padded to whole blocks."""
     listed = header.listed
     length = SEGMENT.size + LISTED.size * len(listed)
     content = SEGMENT.pack(
@@ -142,7 +142,7 @@ def encode_header(header: SegmentHeader) -> bytes:
 
 
 def decode_header(data: bytes) -> SegmentHeader | None:
-    """The header, or None if these bytes are not a whole one."""
+    """The header, or None if these bytes are not a whole one. Raises StoreCorrupt if another release wrote it."""
     if len(data) < SEGMENT.size:
         return None
     (checksum, magic, version, _0, length, serial, slot, count, salt, store, size, sequence, number, time) = (
@@ -166,7 +166,7 @@ def decode_header(data: bytes) -> SegmentHeader | None:
 
 
 def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> None:
-    """Begin a new use of the segment: both copies, one after the other."""
+    """Begin a new use of the segment: write both copies, one after the other."""
     area = header_area(header.size)
     content = encode_header(header)
     buffer = buffers.take(len(content))
@@ -179,8 +179,7 @@ def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> 
 
 def read_header(data: memoryview, size: int) -> tuple[SegmentHeader | None, bool]:
     """The valid copy (the younger of two), and whether the copies are damaged in a way that no power cut explains: the
-    second is written when the first is whole, and frames when both are. `data`: the first `head_length(size)` bytes.
-    """
+    second is written when the first is whole, and frames when both are. `data`: the first `head_length(size)` bytes."""
     area = header_area(size)
     copies = [bytes(data[at : at + area]) for at in (0, area)]
     headers = [decode_header(copy) for copy in copies]
@@ -192,5 +191,6 @@ def read_header(data: memoryview, size: int) -> tuple[SegmentHeader | None, bool
 
 
 def head_length(size: int) -> int:
-    """How much of a file says what it is: both copies of the header, and the block in which its first frame begins."""
+    """How many bytes of a file tell what it is: both copies of the header, and the block in which its first frame
+    begins."""
     return 2 * header_area(size) + BLOCK

@@ -1,7 +1,7 @@
-"""How large the segments of a journal are, and whether its file system has room for those it cannot do without.
+"""How large the segments of a journal are, and whether its file system has room for those that it cannot do without.
 
-A segment that is large for its disk wastes it: what is prepared ahead and kept back counts in whole segments. So on a
-small file system they are smaller, unless the settings say how large.
+A segment that is large for its disk wastes it: what is prepared ahead and kept back counts in whole segments. So
+segments are smaller on a small file system, unless the settings say how large they are.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ LEAST, MOST = 1 << 20, 64 << 20
 PARTS = 32
 """A segment is about this part of the room, so that the reserve takes a tenth."""
 NEEDED = 1 + 2 + RESERVE
-"""Segments a journal needs room for: the one in use, two that take turns, and the reserve."""
+"""Segments for which a journal needs room: the one in use, two that take turns, and the reserve."""
 
 
 def room_at(directory: Path, held: int, limit: int | None) -> int:
-    """What the files of a journal may take together: `held` bytes they have, and what is free (or up to the limit)."""
+    """How many bytes the files of a journal may take together: the `held` ones, and what is free (or up to the
+    limit)."""
     space = os.statvfs(directory)
     room = held + space.f_bavail * space.f_frsize
     return room if limit is None else min(room, limit)
 
 
 def size_of_segments(present: Iterable[Segment], room: int) -> int:
-    """The size of new segments. That of those there are, as long as it suits the room: segments of one size take each
-    other's place.
-    """
+    """The size of new segments: that of the present ones as long as it suits the room, since segments of one size can
+    replace each other."""
     suits = min(MOST, max(LEAST, 1 << max(0, (room // PARTS).bit_length() - 1)))
     counted = Counter(segment.size for segment in present if LEAST <= segment.size <= MOST)
     if not counted:
@@ -44,7 +44,7 @@ def size_of_segments(present: Iterable[Segment], room: int) -> int:
 
 
 def refuse_without_room(directory: Path, size: int, room: int, limit: int | None) -> None:
-    """StoreUnavailable for a new journal that its disk has no room for, with the sum."""
+    """Raise StoreUnavailable, with the sum, for a new journal for which its disk has no room."""
     if size * NEEDED <= room:
         return
     where = f"`max_bytes` leaves {show(room)}" if limit is not None and room == limit else f"{show(room)} are free"
@@ -57,5 +57,5 @@ def refuse_without_room(directory: Path, size: int, room: int, limit: int | None
 
 
 def show(size: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes as it is shown to people."""
     return f"{size / 2**20:.1f} MiB" if size % 2**20 else f"{size >> 20} MiB"

@@ -1,11 +1,11 @@
 """A journal as it was at one moment, copied beside the process that writes it; and put back.
 
 `take` maps the segments with a shared lock, so that their owner does not use them again, and copies what the youngest
-header lists, and the youngest itself up to its last frame that is committed. Frames are written one after the other,
-so that this is a state that a crash could have left: consistent across queues and sessions. It asks nobody: the gateway
-may run, hang, or be stopped.
+header lists, and the youngest itself up to its last committed frame. Frames are written one after the other, so that
+this is a state that a crash could have left: consistent across queues and sessions. It needs no answer from the
+gateway, which may be running, hanging, or stopped.
 
-A backup is written into `DIR.partial`, which becomes DIR when all of it is on disk: a DIR is whole.
+A backup is written into `DIR.partial`, which is renamed to DIR when all of it is on disk: a DIR is whole.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ class File(NamedTuple):
 
     name: str
     size: int
-    """Of the segment; what is beyond `bytes` is zeros, and takes no room."""
+    """The size of the segment; what is beyond `bytes` is zeros, and takes no room."""
     bytes: int
     checksum: str
     """XXH3-128 of these bytes."""
 
 
 class Manifest(NamedTuple):
-    """What backup.json says."""
+    """The contents of backup.json."""
 
     version: str
-    """Of the program that made it."""
+    """The version of the program that made the backup."""
     taken: float
     sequence: int
-    """The last frame."""
+    """The sequence of the last frame."""
     files: tuple[File, ...]
 
     @property
     def bytes(self) -> int:
-        """What the files take."""
+        """The bytes that the files take."""
         return sum(file.bytes for file in self.files)
 
 
@@ -91,7 +91,8 @@ class _Part(NamedTuple):
 
 
 def take(directory: Path, target: Path, progress: Progress | None = None) -> Manifest:
-    """Copy the journal of a directory to `target`, which does not exist yet. StoreUnavailable, StoreCorrupt."""
+    """Copy the journal of a directory to `target`, which must not exist yet, or be empty; returns the manifest. Raises
+    StoreUnavailable or StoreCorrupt."""
     if not directory.is_dir():
         raise StoreUnavailable(f"{directory}: no such directory; name the gateway's data directory")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -122,7 +123,7 @@ def take(directory: Path, target: Path, progress: Progress | None = None) -> Man
 
 
 def _given_up(partial: Path, claim: int) -> None:
-    """Remove what has been written of a backup that comes to nothing: it takes room and is good for nothing."""
+    """Remove what has been written of a backup that failed: it takes room and is of no use."""
     with suppress(OSError):
         if os.path.samestat(partial.stat(), os.fstat(claim)):
             for left in partial.iterdir():
@@ -131,7 +132,8 @@ def _given_up(partial: Path, claim: int) -> None:
 
 
 def _claimed(partial: Path) -> int:
-    """The descriptor of the directory that a backup is written into, locked: files of two would be taken for one."""
+    """The descriptor of the directory into which a backup is written, locked: the files of two backups would be taken
+    for one."""
     partial.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     claim = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -148,7 +150,8 @@ def _claimed(partial: Path) -> int:
 
 
 def _pinned(directory: Path) -> list[_Part]:
-    """The segments in use, oldest first, locked. While they are being locked one may be used again: then once more."""
+    """The segments in use, oldest first, locked. One may be used again while they are being locked: then it is tried
+    once more."""
     wrong = ""
     for _ in range(_ATTEMPTS):
         found: list[tuple[MappedSegment, SegmentHeader]] = []
@@ -178,7 +181,7 @@ def _pinned(directory: Path) -> list[_Part]:
 
 
 def _listed(directory: Path, segment: MappedSegment, header: SegmentHeader, listed: Listed) -> _Part:
-    """An older segment, each frame of it checked: a damaged journal makes no backup."""
+    """An older segment, each frame of it checked: no backup is made of a damaged journal."""
     end, sequence = _end(segment, header, listed)
     if (end, sequence) != (listed.blocks * BLOCK, listed.last_sequence):
         raise StoreCorrupt(
@@ -189,7 +192,7 @@ def _listed(directory: Path, segment: MappedSegment, header: SegmentHeader, list
 
 
 def _youngest(directory: Path, segment: MappedSegment, header: SegmentHeader) -> _Part:
-    """The youngest segment up to the last frame that is committed; where nobody tells, to its last whole one. Where one
+    """The youngest segment up to the last committed frame; where nobody tells that, up to its last whole one. If one
     behind that is whole too, the gateway has gone on writing meanwhile; or one between was damaged, and never becomes
     whole."""
     path = segment_path(directory, header.slot)
@@ -219,7 +222,7 @@ def _committed(directory: Path) -> int | None:
 def _end(
     segment: MappedSegment, header: SegmentHeader, listed: Listed | None, last: int | None = None
 ) -> tuple[int, int]:
-    """Where the whole frames end, up to the last that counts, and the number of the last."""
+    """Where the whole frames end, up to the last that counts, and the number of that one."""
     end, sequence = 2 * header_area(segment.size), header.first_sequence - 1
     for offset, frame in frames_in(segment.data, end, header, listed):
         if last is not None and frame.sequence > last:
@@ -251,7 +254,7 @@ def _copied(parts: list[_Part], partial: Path, progress: Progress | None) -> Man
 
 
 def _write(path: Path, size: int, pieces: Iterable[bytes | memoryview]) -> str:
-    """Write a file of `size` that begins with the pieces, durably; the checksum of these."""
+    """Write a file of `size` that begins with the pieces, durably; returns the checksum of the pieces."""
     checksum = xxh3_128()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -282,7 +285,7 @@ def _check_room(directory: Path, needed: int) -> None:
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """What a backup holds. StoreUnavailable where there is none."""
+    """The manifest of a backup. Raises StoreUnavailable if there is none."""
     try:
         record = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
@@ -299,8 +302,8 @@ def read_manifest(backup: Path) -> Manifest:
 
 
 def restore(backup: Path, directory: Path, progress: Progress | None = None, *, replace: bool = False) -> Path | None:
-    """Put a backup back as the journal of a directory; where the journal that was there has been moved to, with
-    `replace`. Until the copy is complete and checked what was there stays as it is."""
+    """Put a backup back as the journal of a directory. Returns where the journal that was there has been moved, with
+    `replace`. What was there stays as it is until the copy is complete and checked."""
     manifest = read_manifest(backup)
     lock = DirectoryLock(directory)
     try:
@@ -364,7 +367,7 @@ def _copy_back(backup: Path, manifest: Manifest, directory: Path, progress: Prog
 
 
 def _leave_open(youngest: Path) -> None:
-    """Without the closing frame of a store that was closed when it was copied, it goes on as after a crash: with
+    """Remove the closing frame of a store that was closed when it was copied, so that it goes on as after a crash: with
     numbers, and so MsgIds, that no message has which came after the backup."""
     with youngest.open("r+b") as file:
         with mmap.mmap(file.fileno(), 0) as mapped, memoryview(mapped) as data:
@@ -377,8 +380,8 @@ def _leave_open(youngest: Path) -> None:
 
 
 def _unused(directory: Path) -> Path:
-    """Where the journal is moved to: never into what an earlier restore of the same second has moved aside, whose files
-    have the same names."""
+    """Where the present journal is moved: never to where an earlier restore in the same second has moved one, whose
+    files have the same names."""
     name = f"replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(path for path in map(directory.joinpath, names) if not path.exists())
@@ -403,7 +406,7 @@ def _note(directory: Path, step: str, aside: Path) -> None:
 
 
 def _begun(directory: Path) -> tuple[str, Path] | None:
-    """How far a restore has come that did not end."""
+    """How far a restore has come that did not end; None if there is none."""
     path = directory / INCOMPLETE
     if not path.exists():
         return None
@@ -412,13 +415,13 @@ def _begun(directory: Path) -> tuple[str, Path] | None:
 
 
 def refuse_half_restored(directory: Path) -> None:
-    """StoreUnavailable where a restore did not end."""
+    """Raise StoreUnavailable if a restore did not end."""
     if (directory / INCOMPLETE).exists():
         raise StoreUnavailable(f"{directory}: a restore has not ended: run `mqgate restore` once more")
 
 
 def refuse_backup(directory: Path) -> None:
-    """StoreUnavailable where the directory is a backup: what works on it writes into it."""
+    """Raise StoreUnavailable if the directory is a backup: whatever works on it would write into it."""
     if (directory / MANIFEST).exists():
         raise StoreUnavailable(
             f"{directory} is a backup: restore it to a directory of its own, `mqgate restore {directory} --data NEW`, "

@@ -1,7 +1,5 @@
-"""Rows of non-persistent batches: in memory within a bound, beyond it in files that no restart ever reads.
-
-The files have no name, so they vanish with the process. A file is closed when none of its batches is needed any more.
-"""
+"""Rows of non-persistent batches: in memory up to a bound, beyond it in files that no restart ever reads. The files
+have no name, so they vanish with the process. A file is closed when none of its batches is needed any more."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ FILE_BYTES = 64 << 20
 
 
 class _File:
-    """One file and how many of its batches are still needed."""
+    """One file, with the number of its batches that are still needed."""
 
     def __init__(self, directory: Path) -> None:
         self.handle = tempfile.TemporaryFile(dir=directory, prefix="volatile-", buffering=0)  # noqa: SIM115  (closed when empty)
@@ -86,7 +84,7 @@ class VolatileRows:
         return batch in self._spilled
 
     def drop(self, batch: int) -> None:
-        """None of the batch's messages is needed any more."""
+        """Drop a batch of which no message is needed any more."""
         rows = self._memory.pop(batch, None)
         if rows is not None:
             self.size -= rows.size

@@ -11,37 +11,35 @@ import threading
 
 AHEAD, CATCHING_UP = 2, 3
 """Bytes zeroed for each byte of frames: a segment is ready when the one in use is half full. More while there is none
-besides the reserve for a full disk.
-"""
+besides the reserve for a full disk."""
 LOOK_SECONDS = 0.004
 """How long the disk must have been left alone to count as idle."""
 
 
 class Pace:
-    """The writing threads note here what they write; the thread that zeroes asks. These are integers and flags that one
-    thread sets and another reads, so there is no lock.
-    """
+    """Paces the zeroing. The writing threads note here what they write; the thread that zeroes asks. These are integers
+    and flags that one thread sets and another reads, so there is no lock."""
 
     def __init__(self) -> None:
         self.placed = 0
-        """Bytes of frames since the start."""
+        """Bytes of frames placed since the start."""
         self.writing = False
-        """A frame is on its way to the disk."""
+        """Whether a frame is on its way to the disk."""
         self.ahead = CATCHING_UP
         self._hurried = threading.Event()
         self._seen = 0
         self._credit = 0
 
     def hurry(self) -> None:
-        """A frame waits for the segment that is being zeroed, or the store closes."""
+        """Zero at full speed: a frame waits for the segment that is being zeroed, or the store closes."""
         self._hurried.set()
 
     def calm(self) -> None:
-        """Nothing waits any more."""
+        """Zero at the usual pace again: nothing waits any more."""
         self._hurried.clear()
 
     def wait(self, size: int) -> None:
-        """Until `size` bytes may be zeroed."""
+        """Wait until `size` bytes may be zeroed."""
         while not self._hurried.is_set():
             placed, seen = self.placed, self._seen
             self._seen = placed

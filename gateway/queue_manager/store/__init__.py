@@ -1,3 +1,2 @@
-"""The pure half of the embedded store: lanes, order, depth and match over messages that lie elsewhere. No input or
-output.
-"""
+"""The pure half of the embedded store: lanes, order, depth and matching of messages that lie elsewhere. No input or
+output."""

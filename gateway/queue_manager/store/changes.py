@@ -28,12 +28,12 @@ class Changes(NamedTuple):
     used: int = 0
     """Bytes of the frame, without padding."""
     longest: int = 0
-    """Length of the longest body: it says whether any row is big enough to be accounted alone."""
+    """Length of the longest body; it tells whether any row is big enough to be accounted alone."""
     lengths: Sequence[int] = ()
     """Lengths of all bodies; given only if `longest` is that of a big row."""
     replaced: Sequence[Replaced] = ()
-    """Its rows come after those of `groups`, and its takes after the others. A frame that is read has none: there they
-    are among these."""
+    """State records replaced in place. Their rows come after those of `groups`, and their takes after the others. A
+    frame that is read has none: there they are among `groups` and `takes`."""
 
     @property
     def all_groups(self) -> list[tuple[LaneName, int]]:
@@ -42,7 +42,7 @@ class Changes(NamedTuple):
 
 
 def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
-    """Make the changes visible. `extent` is that of the frame; None for non-persistent changes, which have no frame."""
+    """Make the changes visible. `extent` is the frame's; None for non-persistent changes, which have no frame."""
     if extent is not None:
         extent.used += changes.used
         extent.said += len(changes.takes) + len(changes.backouts) + len(changes.state)
@@ -81,7 +81,7 @@ def _put(index: Index, extent: Extent | None, changes: Changes, place: int) -> N
 
 
 def _widened(numbers: tuple[int, int], first: int, end: int) -> tuple[int, int]:
-    """The range with these numbers."""
+    """The range widened to hold these numbers."""
     return (min(numbers[0], first), max(numbers[1], end)) if numbers[1] else (first, end)
 
 
@@ -103,7 +103,7 @@ def _carry(index: Index, extent: Extent | None, changes: Changes) -> None:
 
 
 def consecutive_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as runs of consecutive ones."""
+    """Ascending numbers as runs of consecutive ones: first number and count."""
     begin = 0
     for at in range(1, len(numbers) + 1):
         if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:

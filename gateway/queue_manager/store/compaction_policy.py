@@ -1,6 +1,6 @@
 """Which segment's survivors are carried forward next, if any. Pure arithmetic over extents.
 
-The aim is a journal of at most twice what is live (plus the current segment and what is prepared ahead). Frames of
+The aim is a journal of at most twice what is live, plus the current segment and what is prepared ahead. Frames of
 single messages count with their own length, not with the block they are padded to, so that segments full of them are
 worth merging.
 """
@@ -15,25 +15,23 @@ SLACK = 1.5
 """Sealed segments may take this many times the live bytes in them before anything is carried forward."""
 WORTH, WORTH_PRESSED = 0.8, 0.9
 """A segment with a larger share of live bytes is not carried for its own space, only to free others that wait for it;
-on a full disk not even then, since it might not fit into the one segment that is kept for what is carried.
-"""
+on a full disk not even then, since it might not fit into the one segment that is kept for carried messages."""
 
 NEARLY_EMPTY = 1 / 16
 """A segment with a smaller share of live bytes is carried whether or not space is needed: little is written for a
-segment that becomes free.
-"""
+segment that becomes free."""
 SAID_BYTES = 16
-"""What saying one thing again takes at most, nearly always."""
+"""The most bytes that it takes, nearly always, to write one statement again."""
 LITTLE = 1 / 2
-"""The share of a segment that is little to write for freeing it."""
+"""The share of a segment that is little enough to write for freeing it."""
 
 
 def segment_to_carry(
     extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0, *, pressed: bool = False
 ) -> Extent | None:
     """The sealed segment to carry forward, or None if there is no need. `allowed` bytes beyond the slack are no need:
-    one segment that is half empty is not worth the writing. `pressed`: on a full disk whatever frees a segment is.
-    """
+    one segment that is half empty is not worth the writing. `pressed`: the disk is full, and whatever frees a segment
+    is worth it."""
     sealed = [extent for extent in extents if extent.sealed]
     if not sealed:
         return None
@@ -55,19 +53,17 @@ def segment_to_carry(
 
 
 def _is_compact(extent: Extent, size: int) -> bool:
-    """Whether everything in it is live and what was left unused at its end is no more than carrying it again would
+    """Whether everything in a segment is live, and no more is left unused at its end than carrying it again would
     leave. Frames of carried messages are up to an eighth of a small segment, so on a full disk such segments could be
-    carried from one into the next for ever.
-    """
+    carried from one into the next for ever."""
     first_put, end_put = extent.numbers
     only_carried = first_put == end_put
     return extent.live == extent.rows and (only_carried or extent.live_bytes >= LITTLE * size)
 
 
 def segment_to_say_again(extents: Iterable[Extent], size_of: Callable[[int], int]) -> Extent | None:
-    """On a full disk: a segment without anything live, which waits for others only because of what it says of their
-    messages, where saying that again takes little.
-    """
+    """On a full disk: a segment without anything live that waits for others only because of its statements about their
+    messages, and whose statements take little to write again. None if there is none."""
     waiting = [
         extent
         for extent in extents

@@ -1,10 +1,10 @@
 """A table that gives each distinct head a number; in C (`_head_numbers.c`) where there was a compiler at installation.
 No input or output.
 
-A reader of frames has the same few thousand heads again and again. For each head the table gives its number without
-making a bytes object of it. Values are added in *rounds* (a chunk of messages): within a round each distinct value has
-a *place*, counted from 0 in the order of first appearance. Between rounds values keep their *numbers* until `keep`
-drops some. The Python below gives the same answers; the tests compare the two.
+A reader of frames meets the same few thousand heads again and again. The table gives the number of each head without
+making a bytes object of it. Values are added in *rounds* (one for each chunk of messages): within a round each distinct
+value has a *place*, counted from 0 in the order of first appearance. Between rounds values keep their *numbers* until
+`keep` drops some. The Python below gives the same answers; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ Buffer = bytes | memoryview
 
 
 class HeadNumbers(Protocol):
-    """The table. Columns of numbers are bytes, of 32 bits each in the machine's order."""
+    """The table. Columns of numbers are bytes, 32 bits for each number in the machine's order."""
 
     def __len__(self) -> int: ...
 
     @property
     def size(self) -> int:
-        """The bytes of all values."""
+        """The total bytes of all values."""
 
     @property
     def generation(self) -> int:
-        """How often `keep` was called: numbers of another generation mean nothing."""
+        """How often `keep` was called: numbers from another generation mean nothing."""
 
     def begin(self) -> None:
         """Begin a round."""
 
     def add(self, bounds: Buffer, data: Buffer, /) -> bytes:
-        """The places of values. Bounds: where in `data` each begins and the last one ends. ValueError: they do not."""
+        """The places of these values. Bounds: where in `data` each value begins, and where the last one ends. Raises
+        ValueError if they are not valid."""
 
     def add_packed(self, packed: Buffer, most: int, /) -> bytes:
-        """The places of the values of a packed column (`packed_heads.py`). ValueError if it is damaged, or longer than
-        `most`.
-        """
+        """The places of the values of a packed column (`packed_heads.py`). Raises ValueError if it is damaged, or
+        longer than `most`."""
 
     def numbers(self) -> bytes:
         """The numbers of this round's values, by place."""
 
     def values(self) -> tuple[bytes, bytes]:
-        """This round's values by place: bounds and data. ValueError if they are over 2 GiB."""
+        """This round's values by place: bounds and data. Raises ValueError if they are over 2 GiB."""
 
     def keep(self, numbers: Buffer, /) -> None:
-        """Drop all values but those with these ascending numbers, which are numbered anew from 0; the round ends."""
+        """Drop all values except those with these ascending numbers, which are numbered anew from 0; the round ends."""
 
 
 class HeadNumbersInPython:
-    """The table without a compiler."""
+    """The table where there is no compiled one."""
 
     def __init__(self) -> None:
         self._number: dict[bytes, int] = {}
@@ -105,7 +105,7 @@ class HeadNumbersInPython:
         return array("I", ends).tobytes(), b"".join(values)
 
     def keep(self, numbers: Buffer, /) -> None:
-        """Drop all values but these."""
+        """Drop all values except these."""
         if len(numbers) % 4:
             raise ValueError("numbers to keep have 4 bytes")
         wanted = array("I", bytes(numbers)).tolist()

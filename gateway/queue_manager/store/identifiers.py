@@ -1,8 +1,8 @@
 """Messages by MsgId, CorrelId or GroupId: fingerprints of the identifiers of one queue and key. No input or output.
 
 An index is built when it is first asked for, and puts add to it. Takes leave their entries in it: a caller that looks
-an identifier up checks that the message is there, and stale entries are removed when they outnumber the others, or
-when they come first: messages with one identifier are got one after the other. A fingerprint costs about 110 bytes a
+up an identifier checks that the message is there. Stale entries are removed when they outnumber the others, or when
+they come first: messages with one identifier are got one after the other. A fingerprint costs about 110 bytes for each
 message.
 """
 
@@ -26,19 +26,19 @@ Batch = tuple[int, Sequence[bytes], Sequence[bytes] | None]
 
 
 def fingerprint(identifier: bytes) -> int:
-    """What an identifier is indexed by. Different identifiers may have the same fingerprint."""
+    """The number by which an identifier is indexed. Different identifiers may have the same fingerprint."""
     return xxh3_64_intdigest(identifier) & FINGERPRINT
 
 
 class Numbers:
-    """Of several messages with one fingerprint, ascending."""
+    """The numbers of several messages with one fingerprint, ascending."""
 
     __slots__ = ("_begin", "_numbers")
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = array("Q", sorted(numbers))
         self._begin = 0
-        """Those before it are of messages that are gone."""
+        """Numbers before this index belong to messages that are gone."""
 
     def __len__(self) -> int:
         return len(self._numbers) - self._begin
@@ -47,7 +47,7 @@ class Numbers:
         return self.after(-1)
 
     def add(self, number: int) -> bool:
-        """False: it is there."""
+        """Add a number; returns False if it is there already."""
         numbers = self._numbers
         if number > numbers[-1]:  # as nearly always
             numbers.append(number)
@@ -59,13 +59,13 @@ class Numbers:
         return True
 
     def after(self, number: int) -> Iterator[int]:
-        """Those above a number; they must not change meanwhile."""
+        """The numbers above this one; they must not change meanwhile."""
         numbers = self._numbers
         begin = self._begin if number < 0 else bisect_right(numbers, number, self._begin)
         return (numbers[at] for at in range(begin, len(numbers)))
 
     def pass_over(self, holds: Callable[[int], bool]) -> int:
-        """Forget the first ones whose messages are gone. How many they were."""
+        """Forget the first numbers whose messages are gone; returns how many they were."""
         numbers, before = self._numbers, self._begin
         while self._begin < len(numbers) and not holds(numbers[self._begin]):
             self._begin += 1
@@ -77,7 +77,7 @@ class Numbers:
 
 
 class FieldIndex:
-    """Fingerprint -> number, or several."""
+    """Maps each fingerprint to one number, or to several."""
 
     def __init__(self, field: str) -> None:
         self.field = field
@@ -86,9 +86,8 @@ class FieldIndex:
         self._numbers: dict[int, int | Numbers] = {}
 
     def add(self, first: int, heads: Sequence[bytes], own: Sequence[bytes] | None) -> None:
-        """Messages numbered from `first` on, with their heads and, where the column exists, the ids that replace
-        those.
-        """
+        """Add messages numbered from `first` on, with their heads and, where the column exists, the identifiers that
+        replace those in the heads."""
         where = self.where
         shared: dict[int, bytes] = {}
         for at, head in enumerate(heads):
@@ -112,7 +111,7 @@ class FieldIndex:
         self.entries += 1
 
     def find(self, identifier: bytes, holds: Callable[[int], bool]) -> tuple[int, ...] | Numbers:
-        """Numbers of messages that may have this identifier, ascending; `holds`: whether one is there."""
+        """Numbers of messages that may have this identifier, ascending. `holds` says whether a message is there."""
         mark = xxh3_64_intdigest(identifier) & FINGERPRINT
         numbers = self._numbers.get(mark)
         if numbers is None:
@@ -145,11 +144,11 @@ class QueueIdentifiers:
     def __init__(self) -> None:
         self.fields: dict[str, FieldIndex] = {}
         self._begun: dict[str, tuple[FieldIndex, int]] = {}
-        """Those that are not complete, and up to which token they are."""
+        """Indexes that are not complete, each with the token up to which it is."""
 
     def build(self, field: str, following: Callable[[int], Iterable[tuple[int, Batch]]], most: int) -> bool:
-        """Go on with the index of a field over the messages that are there, about so many of them; whether it is
-        complete. `following` gives those behind a token, each batch with the token of its last."""
+        """Continue the index of a field over the messages that are there, with about `most` of them; returns whether it
+        is complete. `following` gives the batches behind a token, each with the token of its last message."""
         index, reached = self._begun.get(field) or (FieldIndex(field), -1)
         added = 0
         for last, (first, heads, own) in following(reached):
@@ -163,7 +162,7 @@ class QueueIdentifiers:
         return True
 
     def __iter__(self) -> Iterator[FieldIndex]:
-        """What comes is added to all of them."""
+        """The indexes to which new messages are added: all of them."""
         yield from self.fields.values()
         for index, _ in self._begun.values():
             yield index

@@ -23,14 +23,14 @@ TRIM_AT = 3 * 1024
 TRIM_FEW_AT = 3 * 8
 """Where few runs are left: a lane of one state record, which is replaced again and again, stays short."""
 CUT_FROM = 4
-"""So many messages that leave the middle of a run cut it in two; fewer are noted one by one."""
+"""From this number on, messages that leave the middle of a run cut it in two; fewer are noted one by one."""
 CUT_UP_TO = 3 * 1024
-"""Entries of a lane whose runs are cut: what follows is moved each time."""
+"""The most entries of a lane whose runs are cut, as what follows is moved each time."""
 
 Run = tuple[int, int, int]
-"""First number, count, place of the first."""
+"""The first number, the count, and the place of the first message."""
 Released = list[tuple[int, int]]
-"""Places of rows that are not needed any more, with how many from each place on."""
+"""Places of rows that are not needed any more, each with the number of such rows from there on."""
 
 
 class Queue:
@@ -77,8 +77,8 @@ class Lane:
         self.queue.depth += count
 
     def insert(self, first: int, count: int, place: int) -> None:
-        """Add messages at the position their numbers say (messages that were carried forward or moved before a
-        restart); none of them is in the lane."""
+        """Add messages, none of which is in the lane, at the position given by their numbers (they were carried
+        forward, or moved before a restart)."""
         if self.removed and not self.removed.isdisjoint(range(first, first + count)):
             self._fold()  # their old runs are still here
         at = self._first_after(first)
@@ -90,7 +90,8 @@ class Lane:
         self.queue.depth += count
 
     def locate(self, number: int) -> int:
-        """Index in `runs` of the run that `number` belongs to, or -1. The message itself may have been removed."""
+        """Return the index in `runs` of the run that `number` belongs to, or -1. The message itself may have been
+        removed."""
         at = self._first_after(number) - 3
         if at >= self.start and number < self.runs[at] + self.runs[at + 1]:
             return at
@@ -101,15 +102,15 @@ class Lane:
         return self.locate(number) >= 0 and not (self.removed and number in self.removed)
 
     def place(self, number: int) -> int:
-        """The place of a message; -1 if it is not in the lane."""
+        """Return the place of a message, or -1 if it is not in the lane."""
         at = self.locate(number)
         if at < 0 or (self.removed and number in self.removed):
             return -1
         return self.runs[at + 2] + number - self.runs[at]
 
     def place_of_run(self, first: int, count: int) -> int:
-        """The place of the first of these messages, if all are known to be there in one run; otherwise -1, and `live`
-        tells which of them are there."""
+        """Return the place of the first of these messages if all are known to be there in one run, otherwise -1; `live`
+        then says which of them are there."""
         at, removed = self.locate(first), self.removed
         if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
             return -1
@@ -118,7 +119,7 @@ class Lane:
         return self.runs[at + 2] + first - self.runs[at]
 
     def _first_after(self, number: int) -> int:
-        """Index of the first run that begins after `number`."""
+        """Return the index of the first run that begins after `number`."""
         runs, start = self.runs, self.start
         if start >= len(runs) or number < runs[start]:
             return start
@@ -134,7 +135,7 @@ class Lane:
         return 3 * low
 
     def take(self, first: int, count: int, released: Released) -> int:
-        """Remove the messages among `count` numbers from `first` on that are in the lane, wherever they are; returns
+        """Remove the messages that are in the lane among `count` numbers from `first` on, wherever they are. Returns
         how many there were."""
         end, taken = first + count, 0
         while first < end:
@@ -152,8 +153,8 @@ class Lane:
         return taken
 
     def shift(self, first: int, count: int) -> int:
-        """Remove `count` messages from `first` if the first run of the lane begins with them; returns their place, or
-        -1."""
+        """Remove `count` messages from `first` on if the first run of the lane begins with them. Returns their place,
+        or -1."""
         runs, at = self.runs, self.start
         if self.removed or at >= len(runs) or runs[at] != first or runs[at + 1] < count:
             return -1
@@ -242,7 +243,8 @@ class Lane:
         released.append((old + first - begin, count))
 
     def live(self, after: int = -1) -> Iterator[Run]:
-        """The runs of the messages after number `after`, without removed ones. The lane must not change meanwhile."""
+        """Yield the runs of the messages after number `after`, without removed ones. The lane must not change
+        meanwhile."""
         runs, removed = self.runs, self.removed
         at = self.start
         if after >= 0:
@@ -260,21 +262,21 @@ class Lane:
                 yield first, count, place
 
     def live_at_once(self) -> list[Run]:
-        """All that `live` yields: most lanes of a state queue have one run, of one record."""
+        """Return all that `live` yields: most lanes of a state queue have one run, of one record."""
         runs, at = self.runs, self.start
         if len(runs) == at + 3 and not self.removed:
             return [(runs[at], runs[at + 1], runs[at + 2])]
         return list(self.live())
 
     def first(self) -> Run | None:
-        """The oldest message, or None."""
+        """Return the run of the oldest message, or None."""
         for first, _count, place in self.live():
             return first, 1, place
         return None
 
 
 def cut_run(run: Run, without: set[int]) -> Iterator[Run]:
-    """The parts of a run that are not in the set."""
+    """Yield the parts of a run that are not in the set."""
     first, count, place = run
     begin = first
     end = first + count
@@ -310,7 +312,7 @@ def append_in_python(
 
 
 def depths_in_python(queues: dict[str, Queue], names: list[str], /) -> list[int]:
-    """How many messages without a key each of these queues has."""
+    """Return how many messages without a key each of these queues has."""
     found = []
     for name in names:
         queue, depth = queues.get(name), 0

@@ -1,6 +1,5 @@
 """The store in memory: the calls of the journal's store without a disk. For programs that are developed without a
-gateway (`python -m gateway.mqi.serve :memory:`), for tests, and as the model of the other one.
-"""
+gateway (`python -m gateway.mqi.serve :memory:`), for tests, and as the model of the journal's store."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ class Shelf:
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[Message, bool]] = {}
-        """By token: the message and whether it is persistent."""
+        """By token: the message, and whether it is persistent."""
         self.order: list[int] = []
         """Tokens in the order of delivery; those of removed messages may still be among them."""
         self.start = 0
-        """Messages before this index of `order` are removed."""
+        """The messages before this index of `order` are removed."""
         self.by_msg_id: dict[bytes, dict[int, None]] = {}
-        """Tokens by identifier: of all messages of a queue, perhaps, and they leave in any order."""
+        """Tokens by identifier. All messages of a queue may have the same one, and they leave in any order."""
         self.by_correl_id: dict[bytes, dict[int, None]] = {}
 
     def add(self, message: Message, *, persistent: bool) -> None:
@@ -49,7 +48,7 @@ class Shelf:
         self.by_correl_id.setdefault(message.head[CORREL_ID], {})[token] = None
 
     def remove(self, token: int) -> tuple[Message, bool] | None:
-        """Remove a message; a token that is not there is no error."""
+        """Remove a message; returns it and whether it is persistent, or None if it is not there."""
         entry = self.entries.pop(token, None)
         if entry is None:
             return None
@@ -63,19 +62,19 @@ class Shelf:
         return entry
 
     def _advance(self) -> None:
-        """Begin with the first message that is there: those behind it may have gone before it."""
+        """Move `start` to the first message that is there: those behind the one removed may have gone before it."""
         order, entries, start = self.order, self.entries, self.start
         while start < len(order) and order[start] not in entries:
             start += 1
         self.start = start
 
     def after(self, token: int | None) -> Iterable[Message]:
-        """Messages in the order of delivery, after this one."""
+        """The messages after this one, in the order of delivery."""
         entries = self.entries
         return (entries[token][0] for token in self.tokens_after(token))
 
     def tokens_after(self, token: int | None) -> Iterable[int]:
-        """Their tokens."""
+        """The tokens of the messages after this one, in the order of delivery."""
         order, entries = self.order, self.entries
         start = self.start if token is None else bisect_right(order, token)
         return (order[at] for at in range(start, len(order)) if order[at] in entries)
@@ -103,7 +102,7 @@ class MemoryStore:
         self._state: dict[bytes, bytes] = {}
 
     def look_after_files(self) -> bool:
-        """There are none."""
+        """Always False: there are no files."""
         return False
 
     def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> StoreUnit:  # noqa: ARG002
@@ -125,7 +124,7 @@ class MemoryStore:
         return unit
 
     def write(self, frame: StoreUnit) -> None:
-        """Nothing is written."""
+        """Does nothing."""
 
     def apply(self, frame: StoreUnit) -> None:
         """Make the frame's changes visible."""
@@ -150,7 +149,7 @@ class MemoryStore:
                 self._state[name] = record
 
     def abort(self, frame: StoreUnit) -> None:
-        """Nothing has to be undone."""
+        """Does nothing: there is nothing to undo."""
 
     under_maintenance = False
 
@@ -160,7 +159,7 @@ class MemoryStore:
         return self._number + 1
 
     def maintain(self, _now: float) -> StoreUnit | None:
-        """Nothing to do."""
+        """Always None: there is nothing to do."""
         return None
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
@@ -179,7 +178,7 @@ class MemoryStore:
     def fetch(
         self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
     ) -> list[Message]:
-        """The next messages by priority and arrival; those that are locked only on request."""
+        """The next messages by priority and arrival; locked ones only on request."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
@@ -194,32 +193,32 @@ class MemoryStore:
         after: int | None = None,
         seconds: float = inf,  # noqa: ARG002
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked ones: nothing is damaged in memory."""
+        """As `fetch`, with locked messages: nothing is damaged in memory."""
         return self.fetch(queue, key, limit, after, locked=True), {}
 
     def first(self, queue: str, key: bytes) -> int | None:
-        """The token of the next message, be it locked or not."""
+        """The token of the next message, locked or not."""
         found = self.fetch(queue, key, 1, locked=True)
         return found[0].token if found else None
 
     def tokens(self, queue: str, key: bytes) -> list[int]:
-        """Those of all messages that `fetch` returns."""
+        """The tokens of all messages that `fetch` returns."""
         return self.tokens_after(queue, key, None, maxsize)
 
     def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
-        """Those of the next messages that `fetch` returns."""
+        """The tokens of the next messages that `fetch` returns."""
         return [message.token for message in self.fetch(queue, key, limit, after)]
 
     def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
-        """Fetches do not return these."""
+        """Hide messages from fetches."""
         self._hidden.update(tokens)
 
     def unlock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
-        """They are available again."""
+        """Make messages available again."""
         self._hidden.difference_update(tokens)
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """One message by its token, if it is still there."""
+        """The message with this token, if it is still there."""
         shelf = self._shelves.get(queue, {}).get(key)
         entry = shelf.entries.get(token) if shelf is not None else None
         return None if entry is None else entry[0]
@@ -245,30 +244,30 @@ class MemoryStore:
         )
 
     def prepare_find(self, _queue: str, _key: bytes, _field: str) -> bool:
-        """There is nothing to do."""
+        """Always True: there is nothing to do."""
         return True
 
     def replaceable(self, _queue: str, records: Records, _head: bytes) -> tuple[None, Records]:
-        """Nobody has looked."""
+        """No record can be replaced in its place: returns all of them as others."""
         return None, records
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
-        """How many messages there are."""
+        """How many messages there are, of priority `least` and above."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return 0
         return sum(priority_of(token) >= least for token in shelf.entries) if least else len(shelf.entries)
 
     def depths(self, queues: list[str]) -> list[int]:
-        """How many there are on each."""
+        """How many messages there are on each of these queues."""
         return [self.depth(queue) for queue in queues]
 
     def depth_of_all(self, queue: str) -> int:
-        """How many there are under whatever keys."""
+        """How many messages a queue has under all keys."""
         return sum(len(shelf.entries) for shelf in self._shelves.get(queue, {}).values())
 
     def forget(self, queue: str) -> None:
-        """Nothing is kept of an empty queue."""
+        """Forget a queue if it is empty."""
         if not any(shelf.entries for shelf in self._shelves.get(queue, {}).values()):
             self._shelves.pop(queue, None)
 
@@ -282,7 +281,7 @@ class MemoryStore:
         return dict(self._state)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def _shelf(self, queue: str, key: bytes) -> Shelf:
         shelves = self._shelves[queue]

@@ -1,6 +1,5 @@
-"""A set of message numbers in which a long run of consecutive ones costs nothing per number: a frame mostly takes one
-run from the front of a queue. No input or output.
-"""
+"""A set of message numbers in which a long run of consecutive numbers costs nothing per number: a frame mostly takes
+one run from the front of a queue. No input or output."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from gateway.queue_manager.store.unit import LaneName
 LONG = 16
 """Runs of at least this many numbers are kept as runs."""
 MOST_RUNS = 32
-"""Searching more of them would be no faster than a set."""
+"""The most runs: searching more would be no faster than a set."""
 
 
 class Numbers:
-    """A set of numbers. Its methods are those of `set`."""
+    """A set of numbers, with methods of `set`."""
 
     __slots__ = ("_runs", "_single")
 
@@ -62,13 +61,13 @@ class Numbers:
         self._single -= removed
 
     def add(self, short: list[int], long: list[range]) -> None:
-        """Add numbers, as `parted` gives them."""
+        """Add numbers as `parted` returns them."""
         self._single.update(short)
         for numbers in long:
             self.update(numbers)
 
     def remove(self, short: list[int], long: list[range]) -> None:
-        """Remove them."""
+        """Remove numbers as `parted` returns them."""
         for numbers in long:
             self.difference_update(numbers)
         if short and self._runs:
@@ -88,7 +87,7 @@ class Numbers:
         return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in close)
 
     def first_outside(self, first: int, count: int) -> int:
-        """The first of these numbers that is not in the set; -1: all are."""
+        """The first of these numbers that is not in the set; -1 if all are."""
         single, runs, end = self._single, self._runs, first + count
         while first < end:
             if first not in single:
@@ -116,7 +115,7 @@ class Numbers:
 
 
 def parted(runs: Iterable[tuple[LaneName, int, int]]) -> tuple[list[int], list[range]]:
-    """The numbers of short runs, and the long runs."""
+    """Split runs into the numbers of short runs, and the long runs."""
     short: list[int] = []
     long: list[range] = []
     for _, first, count in runs:
@@ -130,7 +129,7 @@ def parted(runs: Iterable[tuple[LaneName, int, int]]) -> tuple[list[int], list[r
 
 
 def _without(run: range, absent: range) -> Iterator[range]:
-    """The parts of a run that are not in another, in order."""
+    """The parts of a run that are not in another run, in order."""
     if absent.start >= run.stop or absent.stop <= run.start:
         yield run
         return

@@ -31,16 +31,16 @@ from struct import Struct, error
 from typing import NamedTuple, Protocol
 
 MOST_TOGETHER = 16 << 20
-"""Columns of more bytes are not packed, and columns that say they have more are not unpacked."""
+"""Columns of more bytes are not packed, and columns that claim to have more are not unpacked."""
 PATTERN, REFERENCE, PLAIN, FIRST_FAMILY = range(4)
 MOST_FAMILIES, MOST_RUNS = 8, 32
 SHORTEST = 4
-"""A shorter run costs more than it saves."""
+"""The shortest run: a shorter one costs more than it saves."""
 REACH, SHIFT, MOST_MISSED, MOST_NARROWED, LONGEST = 256, 96, 4, 64, 1 << 16
 """How far a run is searched for; how far two values may be shifted against each other; runs that may be missing; how
 many values of a column patterns are narrowed for; the longest of them."""
 MOST_COLUMNS = 1024
-"""After as many columns the patterns are dropped."""
+"""The number of columns after which the patterns are dropped."""
 _BEGINNING = Struct("<II")
 
 Runs = list[tuple[int, int]]
@@ -68,7 +68,7 @@ def _text(value: bytes) -> bytes:
 
 
 def _places(family: Family, value: bytes) -> list[int] | None:
-    """Where the runs are in the value, in order; None if one is missing."""
+    """The places of the runs in the value, in order; None if one is missing."""
     places: list[int] = []
     begin = 0
     for at, length in family.runs:
@@ -90,7 +90,8 @@ def _gaps(family: Family, value: bytes, places: list[int]) -> bytes:
 
 
 def _next_common(text: bytes, one: int, end: int, value: bytes, other: int) -> tuple[int, int] | None:
-    """The nearest places from which four bytes are the same: least shift of both together, then of the first."""
+    """The nearest places from which four bytes are the same: those with the least shift of both together, then of the
+    first. None if there are none."""
     for shift in range(SHIFT + 1):
         first, last = other + shift + SHORTEST - len(value), end - SHORTEST - one
         for a in range(max(0, first), min(shift, last) + 1):
@@ -101,7 +102,7 @@ def _next_common(text: bytes, one: int, end: int, value: bytes, other: int) -> t
 
 
 def _narrowed(family: Family, value: bytes) -> Family:
-    """The family's runs as far as the value has them too."""
+    """The family with its runs cut to what the value has of them."""
     text, narrowed = family.text, Family(family.text, [])
     other = missed = 0
     for at, length in family.runs:
@@ -122,7 +123,7 @@ def _narrowed(family: Family, value: bytes) -> Family:
 
 
 class PackingInPython:
-    """Packs columns of similar values; keeps its patterns from one to the next."""
+    """Packs columns of similar values, and keeps its patterns from one column to the next."""
 
     def __init__(self) -> None:
         self._families: list[Family] = []
@@ -130,7 +131,7 @@ class PackingInPython:
         self._begin()
 
     def _begin(self) -> None:
-        """A column begins."""
+        """Begin a column."""
         self._out: list[bytes] = []
         self._narrowings = 0
         self._numbers: dict[int, int] = {}
@@ -139,7 +140,7 @@ class PackingInPython:
         """Families whose pattern has been written in this column."""
 
     def pack(self, values: list[bytes], /) -> bytes | None:
-        """The packed column; None: nothing is gained, or the values are too long together."""
+        """The packed column; None if nothing is gained, or the values are too long together."""
         total = sum(map(len, values))
         if total > MOST_TOGETHER:
             return None
@@ -163,7 +164,7 @@ class PackingInPython:
         self._add_unfitting(value)
 
     def _add_member(self, number: int, value: bytes, places: list[int]) -> None:
-        """A value of a family, which has the runs at these places."""
+        """Add a value of a family, which has the runs at these places."""
         self._recent = number
         if number not in self._numbers:
             self._add_reference(number, value, places)
@@ -175,7 +176,7 @@ class PackingInPython:
         self._out += (bytes([FIRST_FAMILY + self._numbers[number]]), _gaps(family, value, places))
 
     def _add_reference(self, number: int, value: bytes, places: list[int]) -> None:
-        """The first value of a family in this column."""
+        """Add the first value of a family in this column."""
         runs = [(place, length) for place, (_at, length) in zip(places, self._families[number].runs, strict=True)]
         self._families[number] = Family(value, runs)
         if runs == [(0, len(value))]:
@@ -185,7 +186,7 @@ class PackingInPython:
         self._out += (bytes([REFERENCE]), _text(value))
 
     def _add_unfitting(self, value: bytes) -> None:
-        """A value that no pattern fits."""
+        """Add a value that fits no pattern."""
         short = len(value) <= LONGEST
         if short and self._add_similar(value):
             return
@@ -196,7 +197,8 @@ class PackingInPython:
         self._add_reference(len(self._families) - 1, value, [0])
 
     def _add_similar(self, value: bytes) -> bool:
-        """Whether the value is similar enough to a family to narrow the pattern for it; then it is added."""
+        """Add a value if it is similar enough to a family to narrow that one's pattern for it; returns whether it
+        was."""
         families = self._families
         for n in range(len(families)):
             if self._narrowings == MOST_NARROWED:
@@ -299,8 +301,8 @@ class _Unpacking:
 
 
 def unpack_in_python(packed: bytes | memoryview, most: int, /) -> tuple[bytes, bytes]:
-    """Arrow binary offsets of 32 bits, and the values back to back. ValueError if the column is damaged, or the values
-    are longer than `most` together."""
+    """Arrow binary offsets of 32 bits, and the values back to back. Raises ValueError if the column is damaged, or the
+    values are longer than `most` together."""
     data = bytes(packed)
     try:
         count, total = _BEGINNING.unpack_from(data)
@@ -315,19 +317,19 @@ def unpack_in_python(packed: bytes | memoryview, most: int, /) -> tuple[bytes, b
 
 
 def total_of(packed: bytes | memoryview) -> int:
-    """How long the values are together, as the packed column says."""
+    """The total length of the values, as the packed column states it."""
     return int.from_bytes(packed[4:8], "little")
 
 
 class Packing(Protocol):
-    """What packs columns: `_rows.Packing`, `PackingInPython` or `NoPacking`."""
+    """A packer of columns: `_rows.Packing`, `PackingInPython` or `NoPacking`."""
 
     def pack(self, values: list[bytes], /) -> bytes | None:
-        """The packed column, or None."""
+        """The packed column, or None if it is to be written as it is."""
 
 
 class NoPacking:
-    """Without a compiler: packing in Python would cost more than it saves."""
+    """Packs nothing, where there is no compiler: packing in Python would cost more than it saves."""
 
     def pack(self, _values: list[bytes], /) -> bytes | None:
         """None: columns are written as they are."""

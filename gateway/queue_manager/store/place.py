@@ -28,13 +28,13 @@ def token_of(priority: int, number: int) -> int:
 
 
 def priority_of(token: int) -> int:
-    """The priority inside a token."""
+    """The priority that a token holds."""
     return PRIORITIES - 1 - (token >> NUMBER_BITS)
 
 
 def wanted(numbers: Iterable[int], onward: Callable[[int], int]) -> Iterator[int]:
-    """Those of ascending tokens that are wanted: `onward` tells of one which is the first from it on that is. It is not
-    asked of those that lie before."""
+    """Those of ascending tokens that are wanted. For a token, `onward` returns the first wanted one from it on; it is
+    not asked about tokens before that."""
     free = -1
     for number in numbers:
         if number < free:

@@ -1,8 +1,8 @@
-"""State records that are replaced: in the place of the one message of a key comes another. In C (`_replaced.c`) where
+"""State records that are replaced: the one message of a key gives its place to another. In C (`_replaced.c`) where
 there was a compiler at installation. No input or output.
 
-A frame says of them what it says of any put and take: a reader knows nothing of this. But a batch of devices replaces a
-record each, and then they are handled as columns, and the lanes of their keys change where they stand.
+A frame describes them like any other puts and takes: a reader knows nothing of this. But in a batch every device may
+replace a record, and then the records are handled as columns, and the lanes of their keys change in place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gateway.queue_manager.store.place import ROW_BITS, VOLATILE
 from gateway.queue_manager.store.unit import LaneName
 
 Records = dict[bytes, bytes | None]
-"""Bodies by key; None: it goes."""
+"""Bodies by key; None: the record is removed."""
 _GROUP, _TAKE = Struct("<II"), Struct("<IIQ")
 """As in `journal.layout`."""
 
 
 def records_of_in_python(replaces: Sequence[Replace], /) -> tuple[dict[str, Records], int]:
-    """What replaces what, by queue and key; the last one of a key counts. And how many bytes that is."""
+    """The replacing bodies by queue and key, of which the last one of a key counts; and how many bytes they are."""
     found: dict[str, Records] = {}
     size = 0
     for queue, key, body in replaces:
@@ -33,7 +33,8 @@ def records_of_in_python(replaces: Sequence[Replace], /) -> tuple[dict[str, Reco
 
 
 def _only_run(lane: Lane | None, rank: int) -> int:
-    """Where the runs of a lane of this rank have its one message, with no other lane below it; -1: it has not one."""
+    """The index, in the runs of a lane of this rank, of the run that is its one message, with no other lane below it;
+    -1 if the lane does not hold exactly one message in this way."""
     if lane is None or lane.depth != 1 or lane.rank != rank or lane.lower is not None or lane.removed:
         return -1
     return lane.start if lane.runs[lane.start + 1] == 1 else -1
@@ -42,8 +43,8 @@ def _only_run(lane: Lane | None, rank: int) -> int:
 def stand_alone_in_python(
     lanes: dict[bytes, Lane], rank: int, records: Records, keys: list[bytes], numbers: list[int], bodies: list[bytes], /
 ) -> Records:
-    """Append key, number of the one message there is, and body of each record that can be replaced in its place.
-    Returns the others."""
+    """Append, for each record that can be replaced in place, its key, the number of the one message that is there, and
+    its body. Returns the other records."""
     others: Records = {}
     for key, body in records.items():
         lane = lanes.get(key)
@@ -61,8 +62,8 @@ def links_in_python(
     queue: str, rank: int, keys: list[bytes], numbers: list[int], known: dict[bytes, int],
     define: Callable[[LaneName], int], /,
 ) -> tuple[bytes, bytes]:  # fmt: skip
-    """The groups and the takes of such records, a message each, as a frame has them. `known` are numbers of lanes by
-    key; what is not there `define` tells of a lane's name, and it is noted."""
+    """The groups and the takes of such records, one message each, as a frame has them. `known` has the numbers of lanes
+    by key; for a lane that is not there, `define` gives the number, which is added."""
     groups, takes = [], []
     for key, number in zip(keys, numbers, strict=True):
         lane = known.get(key)
@@ -76,9 +77,9 @@ def links_in_python(
 def put_in_place_in_python(
     lanes: dict[bytes, Lane], rank: int, keys: list[bytes], numbers: list[int], first: int, place: int, /
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Have each lane hold, in the place of the one message with that number, the next one from `first` and `place` on.
-    Returns where those have been, as (place, count), and the rows of which this cannot be said: nothing is changed for
-    these."""
+    """Replace in each lane the one message, which has that number, by the next one from `first` and `place` on. Returns
+    where the old messages were, as (place, count), and the rows for which nothing was changed because the lane did not
+    hold that one message."""
     places, others = [], []
     for row, (key, number) in enumerate(zip(keys, numbers, strict=True)):
         lane = lanes.get(key)

@@ -17,7 +17,7 @@ from gateway.queue_manager.store.unit import Message
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 Section = tuple[int, int, bytes | list[bytes]]
-"""Of a frame: kind, form, and content, which may be in pieces."""
+"""A section of a frame: kind, form, and content, which may be in pieces."""
 _SECTION = Struct("<HHI")
 _LONGEST = (1 << 32) - 1
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
@@ -27,7 +27,7 @@ _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
 def messages_in_python(
     kind: type[Message], heads: list[bytes], bodies: list[bytes], token: int, time: int, /
 ) -> list[Message]:
-    """A message of each row, with tokens that count up."""
+    """A message for each row, with tokens that count up."""
     del kind
     numbers = range(token, token + len(heads))
     columns = zip(numbers, heads, bodies, repeat(time, len(heads)), _ZEROS, _ZEROS, strict=False)
@@ -35,17 +35,17 @@ def messages_in_python(
 
 
 def one_run_in_python(tokens: list[int], /) -> bool:
-    """Whether the tokens are consecutive numbers, at least one."""
+    """Whether the tokens are consecutive numbers; False if there is none."""
     return bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
 
 
 def extent_in_python(values: Sequence[bytes], /) -> tuple[int, int]:
-    """The length of all values together, and of the longest."""
+    """The total length of the values, and the length of the longest."""
     return sum(map(len, values)), max(map(len, values), default=0)
 
 
 def repeats_in_python(values: list[bytes], /) -> bool:
-    """Whether an object occurs twice."""
+    """Whether the same object occurs twice."""
     return len(set(map(id, values))) < len(values)
 
 
@@ -61,7 +61,7 @@ def same_in_python(values: list[bytes], /) -> bool:
 
 
 def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
-    """Whether all have these bytes at that place."""
+    """Whether all values have these bytes at this place."""
     end = at + len(wanted)
     return all(value[at:end] == wanted and len(value) >= end for value in values)
 
@@ -73,9 +73,8 @@ def laid_length_in_python(sections: list[Section], /) -> int:
 
 
 def lay_out_in_python(sections: list[Section], buffer: memoryview, /) -> None:
-    """Write sections as a frame has them, which fill the buffer: kind, form and length of each, then the contents
-    padded to multiples of 8. ValueError for a content whose length has more than 32 bits.
-    """
+    """Write the sections of a frame, which fill the buffer: kind, form and length of each, then the contents padded to
+    multiples of 8. Raises ValueError for a content of more than 4 GiB."""
     contents = [content if isinstance(content, bytes) else b"".join(content) for *_, content in sections]
     if max(map(len, contents), default=0) > _LONGEST:
         raise ValueError("a section has at most 4 GiB")
@@ -86,7 +85,7 @@ def lay_out_in_python(sections: list[Section], buffer: memoryview, /) -> None:
 
 
 def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
-    """Each distinct value once, and the number of each row's among them in 1, 2 or 4 bytes."""
+    """Each distinct value once; the width of a number, 1, 2 or 4 bytes; and the number of each row's value."""
     distinct = list(dict.fromkeys(values))
     number = {value: index for index, value in enumerate(distinct)}
     code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
@@ -95,8 +94,8 @@ def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, byte
 
 
 def runs_in_python(one: list[_A], other: list[_B], /) -> list[tuple[_A, _B, int]]:
-    """What two lists of the same length have in rows that follow one another with the same two objects, and how many
-    these are."""
+    """The runs of rows in which both lists keep the same two objects: these objects, and the number of rows. Raises
+    ValueError if the lists differ in length."""
     if len(one) != len(other):
         raise ValueError("runs(list, list), of the same length")
     ends = [row for row in range(1, len(one)) if one[row] is not one[row - 1] or other[row] is not other[row - 1]] + [

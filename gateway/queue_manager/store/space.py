@@ -1,9 +1,9 @@
 """Which segments are still needed: those with live rows or live state records, and those that must not be recycled
 before others. No input or output.
 
-The rule (reference/journal-format.md, "Recycling"): a segment is free when nothing in it is live and every segment
-that its takes, moves, backout counts, overwritten state and relocations refer to is free too. Otherwise a take could
-be forgotten before its put.
+The rule (reference/journal-format.md, "Recycling"): a segment is free when nothing in it is live and every segment to
+which its takes, moves, backout counts, overwritten state and relocations refer is free too. Otherwise a take could be
+forgotten before its put.
 """
 
 from __future__ import annotations
@@ -51,25 +51,24 @@ class Extent:
         self.used = 0
         self.sealed = False
         self.readable = True
-        """False once a frame of it was found damaged: its live messages cannot be carried forward."""
+        """False once one of its frames was found damaged: its live messages cannot be carried forward."""
         self.refs: set[int] = set()
         self.said = 0
         """Takes, backout counts and state records of its frames."""
         self.moves = False
-        """One of its frames moves messages."""
+        """Whether one of its frames moves messages."""
         self.numbers = self.carried = 0, 0
-        """From which to which number it has messages, put or moved there by its frames; and those of carried ones."""
+        """The range of numbers of the messages that its frames put or moved there; and that of carried messages."""
         self.big: dict[int, int] = {}
         self.big_bytes = 0
         self.moved = array("Q")
         self.moved_lanes: list[Lane] = []
-        """Runs (place, first number, count) that moved messages have in other lanes than the frame says, and those
-        lanes.
-        """
+        """Runs (place, first number, count) of messages that moved to other lanes than the frame says, and those
+        lanes."""
 
     @property
     def live_bytes(self) -> int:
-        """About how many bytes of it are still needed."""
+        """About how many of its bytes are still needed."""
         if not self.live:
             return 4096 * min(self.state, 1)
         small_rows, small_live = self.rows - len(self.big), self.live
@@ -91,25 +90,26 @@ class Space:
         self.changed = False
 
     def open(self, serial: int, slot: int) -> Extent:
-        """A segment comes into use; the one before it, if any, is sealed by the caller."""
+        """Take a segment into use; the caller seals the one before it, if any."""
         extent = self.by_slot[slot] = Extent(serial, slot)
         self.serials.add(serial)
         return extent
 
     def big_row(self, place: int, length: int) -> None:
-        """A row of at least BIG_ROW bytes lies at `place`."""
+        """Note that a row of at least BIG_ROW bytes lies at `place`."""
         extent = self.by_slot[place >> ROW_BITS + BLOCK_BITS]
         extent.big[place] = length
         extent.big_bytes += length
 
     def refer(self, by: Extent | None, place: int) -> None:
-        """The extent `by` says something about the row at `place`: it must not be recycled before that row's extent."""
+        """Note that the extent `by` says something about the row at `place`: it must not be recycled before that row's
+        extent."""
         frame = place >> ROW_BITS
         if by is not None and not frame & VOLATILE:
             by.refs.add(self.by_slot[frame >> BLOCK_BITS].serial)
 
     def release(self, released: Iterable[tuple[int, int]], by: Extent | None) -> None:
-        """Rows that are not needed any more, because of something in the extent `by`."""
+        """Note that rows are no longer needed, because of something in the extent `by`."""
         for place, count in released:
             frame = place >> ROW_BITS
             if frame & VOLATILE:
@@ -135,7 +135,7 @@ class Space:
             self.dead_batches.append(frame)
 
     def moved(self, place: int, first: int, count: int, lane: Lane) -> None:
-        """Rows from `place` on are now messages `first`... of `lane`."""
+        """Note that the rows from `place` on are now messages of `lane`, numbered from `first` on."""
         frame = place >> ROW_BITS
         if not frame & VOLATILE:
             extent = self.by_slot[frame >> BLOCK_BITS]
@@ -165,7 +165,8 @@ class Space:
         return not extent.refs
 
     def said_again(self, extent: Extent) -> None:
-        """What the extent says has been written again: it may go. What waited for it waits for what it waited for."""
+        """Note that everything the extent says has been written again, so that it may go. Extents that waited for it
+        now wait for what it waited for."""
         for other in self.by_slot.values():
             if extent.serial in other.refs or not other.sealed:
                 other.refs |= extent.refs
@@ -173,6 +174,6 @@ class Space:
         self.changed = True
 
     def seal(self, extent: Extent) -> None:
-        """Nothing more is written into the segment."""
+        """Note that nothing more is written into the segment."""
         extent.sealed = True
         self.changed = True

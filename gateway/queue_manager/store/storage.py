@@ -28,16 +28,16 @@ class MessageStore(Protocol):
         hidden until then."""
 
     def write(self, frame: Any) -> None:
-        """Write the frame; it is durable on return. StoreUnavailable: nothing of it is stored."""
+        """Write the frame; it is durable on return. Raises `StoreUnavailable` if nothing of it is stored."""
 
     def apply(self, frame: Any) -> None:
         """Make the frame's changes visible."""
 
     def abort(self, frame: Any) -> None:
-        """The frame was not written."""
+        """Give up the frame, which was not written."""
 
     def maintain(self, now: float, /) -> Any | None:
-        """One bounded step of maintenance: a frame to be written and applied, or None."""
+        """Take one bounded step of maintenance. Returns a frame to be written and applied, or None."""
 
     @property
     def under_maintenance(self) -> bool:
@@ -45,7 +45,7 @@ class MessageStore(Protocol):
 
     @property
     def ending(self) -> str:
-        """Where the store ended, if the last process did not close it."""
+        """Return where the store ended if the last process did not close it."""
 
     @property
     def left_out(self) -> bool:
@@ -64,7 +64,7 @@ class MessageStore(Protocol):
         """The number that the next message gets."""
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
-        """Every message of a queue with its key, in order of arrival."""
+        """Return every message of a queue with its key, in order of arrival."""
 
     def keys(self, queue: str) -> Iterable[bytes]:
         """The keys that messages of a queue have, as long as it does not change."""
@@ -72,22 +72,22 @@ class MessageStore(Protocol):
     def fetch(
         self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
     ) -> list[Message]:
-        """The next messages by priority and arrival; those that are locked only on request."""
+        """Return the next messages by priority and arrival; locked ones only on request."""
 
     def fetch_around_damage(
         self, queue: str, key: bytes, limit: int, after: int | None = None, seconds: float = inf
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked messages included, and by token why some cannot be read: those are empty. After this
-        many seconds the first such message is the last one."""
+        """Return what `fetch` does, locked messages included, and by token why some cannot be read: those are empty.
+        After this many seconds the first such message is the last one."""
 
     def first(self, queue: str, key: bytes) -> int | None:
-        """The token of the next message, locked or not."""
+        """Return the token of the next message, locked or not, or None."""
 
     def tokens(self, queue: str, key: bytes) -> Sequence[int]:
-        """The tokens of the messages that `fetch` would return."""
+        """Return the tokens of the messages that `fetch` would return."""
 
     def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
-        """The tokens of the next messages that `fetch` would return."""
+        """Return the tokens of the next messages that `fetch` would return."""
 
     def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
         """Lock messages that were got in an open unit of work: fetches do not return them."""
@@ -96,7 +96,7 @@ class MessageStore(Protocol):
         """Make locked messages available again, in their old places."""
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """One message by its token, if it is still there."""
+        """Return one message by its token, or None if it is no longer there."""
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,

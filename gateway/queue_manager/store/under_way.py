@@ -1,6 +1,5 @@
-"""What frames that are prepared and not yet applied change. It may be neither handed out nor carried forward. No input
-or output.
-"""
+"""What is changed by frames that are prepared and not yet applied; it may neither be handed out nor be carried forward.
+No input or output."""
 
 from __future__ import annotations
 
@@ -10,9 +9,8 @@ from gateway.queue_manager.store.unit import StoreUnit
 
 
 class UnderWay:
-    """The numbers of messages that leave, and how many of the frames change the backout count of a message or a state
-    record.
-    """
+    """The numbers of messages that leave, and for each message or state record how many of the frames change its
+    backout count or value."""
 
     def __init__(self) -> None:
         self.leaving = Numbers()
@@ -20,7 +18,7 @@ class UnderWay:
         self._replacing: dict[bytes, int] = {}
 
     def begin(self, unit: StoreUnit) -> None:
-        """The unit was prepared."""
+        """Note a unit that was prepared."""
         for backout in unit.backouts:
             number = backout.token & NUMBER_MASK
             self._counting[number] = self._counting.get(number, 0) + 1
@@ -28,7 +26,7 @@ class UnderWay:
             self._replacing[key] = self._replacing.get(key, 0) + 1
 
     def end(self, unit: StoreUnit, leaving: tuple[list[int], list[range]]) -> None:
-        """The unit was applied, or given up."""
+        """Forget a unit that was applied, or given up."""
         self.leaving.remove(*leaving)
         for backout in unit.backouts:
             number = backout.token & NUMBER_MASK

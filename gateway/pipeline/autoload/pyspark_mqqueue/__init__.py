@@ -1,4 +1,4 @@
-"""Spark looks for packages named pyspark_* with a DefaultSource: so `format("mqqueue")` needs no registration."""
+"""Spark looks for packages named pyspark_* with a DefaultSource, so that `format("mqqueue")` needs no registration."""
 
 from gateway.pipeline.source.source import MqQueueDataSource as DefaultSource
 

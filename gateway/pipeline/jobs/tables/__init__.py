@@ -1,1 +1,1 @@
-"""The tables of a job: on a folder and on objects, merged and expired, and what follows their manifest."""
+"""The tables of a job: in a folder and on object storage, merged and expired, and what follows their manifest."""

@@ -1,7 +1,6 @@
-"""Whether the columns that a job declares fit the tables that have landed, so that `mqgate pipeline check` tells what a
-run would be refused for with its first batch. Without Spark: the types of declared columns are known, and all others
-are the same in every job.
-"""
+"""Whether the columns that a job declares fit the tables that have landed, so that `mqgate pipeline check` reports what
+would be refused with the first batch of a run. Works without Spark: the types of declared columns are known, and all
+others are the same in every job."""
 
 from __future__ import annotations
 
@@ -25,11 +24,11 @@ class Tables(Protocol):
     """Tables whose columns keep their types: those of Delta and Iceberg."""
 
     def compare(self, table: str, columns: Any) -> None:
-        """TableDiffers where columns, as Arrow has them, have another type there."""
+        """Raise TableDiffers if columns, with their Arrow types, have another type in the table."""
 
 
 class Declared(NamedTuple):
-    """A column of a table, and where the job's file says what it is."""
+    """A column of a table, and the place in the job's file that declares it."""
 
     table: str
     name: str
@@ -38,20 +37,20 @@ class Declared(NamedTuple):
 
 
 def misfits(job: Job, document: Document) -> list[Finding]:
-    """Every column that a table has with another type, at its place in the file."""
+    """A finding for every column that has another type in its table, at its place in the file."""
     tables = tables_of(job)
     return [] if tables is None else list(_found(tables, job, document))
 
 
 def tables_of(job: Job) -> Tables | None:
-    """The tables of a job, where the types of their columns are kept; None for plain Parquet."""
+    """The tables of a job, if the types of their columns are kept; None for plain Parquet."""
     if job.on_objects:
         return follower_of(job, open_store(job.place, job.storage.settings))
     return DeltaLog(Path(job.warehouse), job.name, job.replaced_tables) if job.format == "delta" else None
 
 
 def _found(tables: Tables, job: Job, document: Document) -> Iterator[Finding]:
-    """A table whose columns fit together is read once; of another one each column is asked about."""
+    """The findings. A table whose columns all fit is read once; for any other, each column is asked about."""
     for _, columns in groupby(declared(job), key=attrgetter("table")):
         listed = list(columns)
         if _why_not(tables, listed):
@@ -85,7 +84,7 @@ def declared(job: Job) -> Iterator[Declared]:
 
 
 def arrow_of(kind: str) -> Any:
-    """The Arrow type of a column, as its files have it."""
+    """The Arrow type that a column has in its files."""
     import pyarrow as pa
 
     own = {"float": pa.float32(), "double": pa.float64(), "date": pa.date32()}

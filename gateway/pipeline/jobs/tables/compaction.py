@@ -1,7 +1,5 @@
-"""Merges small batches into larger files and deletes old ones, also while the job runs. Plain files and pyarrow.
-
-`land/merge.py` puts a merge in the place of the batches it was made of, whole or not at all.
-"""
+"""Merging small batches into larger files and deleting old ones, also while the job runs. Plain files and pyarrow.
+`land/merge.py` puts a merge in the place of the batches of which it was made, whole or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ YOUNGEST_KEPT = 2
 
 
 def compact(job: Job) -> dict[str, int]:
-    """Merge the small batches of tables that have enough of them, all there are; how many were merged, by table."""
+    """Merge the small batches of all tables that have enough of them; returns how many were merged, by table."""
     check_folder(job)
     check_format(job, removes=True)
     if job.on_objects:
@@ -70,14 +68,14 @@ def _parts(warehouse: Path, manifest: Manifest, table: str) -> list[Part]:
 
 
 def mergeable(manifest: Manifest, table: str) -> set[str]:
-    """All batches of a table but the newest ones, and those that can be none with others."""
+    """All batches of a table except the newest ones, and those that cannot be merged with others."""
     youngest = manifest.records(YOUNGEST_KEPT)
     newest = {record.tables[table].folder for record in youngest if table in record.tables}
     return manifest.folders.get(table, set()) - manifest.left_out - newest
 
 
 def landed_at(folder: Path) -> float:
-    """When a batch has landed; of a merged one, when the last of it has."""
+    """When a batch landed; for a merged one, when the last of its batches did."""
     return folder.stat().st_mtime if folder.exists() else 0.0
 
 
@@ -86,7 +84,8 @@ def _size(folder: Path) -> int:
 
 
 def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
-    """Merge those of the batches that can be one; how many they are. The others are left out from now on."""
+    """Merge those of the batches that can become one; returns how many they are. The others are left out from now
+    on."""
     fits = alike([_schema_of(warehouse / folder) for folder in folders])
     left_out = {folder for folder, fit in zip(folders, fits, strict=True) if not fit}
     if left_out:
@@ -106,7 +105,7 @@ def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
 
 
 def _schema_of(folder: Path) -> Any:
-    """The columns of a batch, which all its files have; None of a batch without a file."""
+    """The columns of a batch, which all its files have; None for a batch without a file."""
     import pyarrow.parquet as pq
 
     file = next(folder.rglob("*.parquet"), None)
@@ -128,7 +127,7 @@ def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
 
 
 def expire(job: Job, now: float | None = None) -> dict[str, int]:
-    """Delete batches older than their table's retention; how many were deleted, by table."""
+    """Delete batches older than their table's retention; returns how many were deleted, by table."""
     check_format(job, removes=True)
     if job.on_objects:
         return expire_objects(job, now)
@@ -138,8 +137,8 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
 
 
 def kept_for_good(job: Job) -> list[str]:
-    """The tables with a retention that `expire` does not hold. On object storage Delta's files are no batches: nothing
-    says when the rows of those that `optimize` has merged have landed."""
+    """The tables with a retention that `expire` does not enforce. On object storage Delta's files are not batches:
+    nothing tells when the rows of those that `optimize` has merged have landed."""
     return sorted(job.retention.keep) if job.on_objects and job.format == "delta" else []
 
 
@@ -161,8 +160,8 @@ def _expired(warehouse: Path, job: Job, now: float) -> dict[str, int]:
 
 
 def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
-    """By Delta's own `optimize`: the log says which files count, and `vacuum` removes the others once no reader of an
-    earlier version may hold them."""
+    """Merge with Delta's own `optimize`: the log says which files count, and `vacuum` removes the others once no reader
+    of an earlier version may hold them."""
     from deltalake import DeltaTable
 
     done: dict[str, int] = {}
@@ -177,7 +176,8 @@ def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
 
 @contextmanager
 def _as_old(table: Path) -> Iterator[None]:
-    """Have the folders of batches say when these have landed, whatever is done in them meanwhile."""
+    """Restore, at the end, the times at which the batches in these folders landed, whatever is done in the folders
+    meanwhile."""
     landed = {folder: landed_at(folder) for folder in table.glob("batch=*")}
     try:
         yield
@@ -188,7 +188,7 @@ def _as_old(table: Path) -> Iterator[None]:
 
 
 def _expire_delta(warehouse: Path, table: str, until: float) -> dict[str, int]:
-    """Old batches leave by an entry of the log, which readers follow; `vacuum` removes their files later."""
+    """Remove old batches by an entry of the log, which readers follow; `vacuum` removes their files later."""
     from deltalake import DeltaTable
 
     if not DeltaTable.is_deltatable(str(warehouse / table)):

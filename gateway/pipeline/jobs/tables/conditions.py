@@ -1,7 +1,7 @@
-"""Which files can have rows that meet a condition, by what their footers say of least and greatest values.
+"""Which files can have rows that meet a condition, by the least and greatest values in their footers.
 
-Spark does so for the files that it opens itself; those of silver tables are read by tasks of ours. What the condition
-asks is taken from Spark's own plan, where times and numbers are what they will be compared as.
+Spark does this for the files that it opens itself; those of silver tables are read by tasks of ours. What the condition
+asks is taken from Spark's own plan, where times and numbers already have the form in which they will be compared.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from gateway.pipeline.jobs.tables.footers import has_between
 
 COMPARED = {"integer", "long", "short", "byte", "timestamp", "string"}
-"""Types whose order is that of the statistics. Floats have NaN, which Spark takes for the greatest and a footer leaves
-out."""
+"""Types whose order is that of the statistics. Floats are not among them: they have NaN, which Spark takes for the
+greatest and a footer leaves out."""
 OF_THE_SAME_ROWS = {"Filter", "Project"}
 _TURNED = {"LessThan": "GreaterThan", "GreaterThan": "LessThan", "EqualTo": "EqualTo"}
 _TURNED |= {f"{one}OrEqual": f"{other}OrEqual" for one, other in _TURNED.items() if one != "EqualTo"}
@@ -28,14 +28,14 @@ class Asked(NamedTuple):
 
 
 def can_have(footers: Sequence[Any], rows: Any) -> list[bool]:
-    """Of each file, whether it can have rows that a frame of all of them lets through."""
+    """Whether each file can have rows that a frame of all of them lets through."""
     names = {name.lower() for footer in footers for name in footer.schema.to_arrow_schema().names}
     asked = [one for one in _asked(rows) if one.column.lower() in names]
     return [all(has_between(footer, *one) for one in asked) for footer in footers]
 
 
 def _asked(rows: Any) -> Iterator[Asked]:
-    """What every row of a frame meets."""
+    """What every row of a frame must meet."""
     plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- there is no other way to Spark's plan
     while plan.nodeName() in OF_THE_SAME_ROWS:
         if plan.nodeName() == "Filter":
@@ -77,7 +77,7 @@ def _kind(expression: Any) -> str:
 
 
 def _value(expression: Any) -> int | str | None:
-    """The value of a literal that can be compared with statistics."""
+    """The value of a literal, if it can be compared with statistics; else None."""
     if _kind(expression) != "Literal" or expression.dataType().typeName() not in COMPARED:
         return None
     value = expression.value()

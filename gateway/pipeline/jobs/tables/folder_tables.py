@@ -1,4 +1,4 @@
-"""The tables of a batch on a folder that driver and executors share: Spark reads and writes the files itself."""
+"""The tables of a batch in a folder that driver and executors share: Spark reads and writes the files itself."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class FolderTables:
             reduce(lambda one, other: one.union(other), parts).write.mode("overwrite").parquet(str(target))
 
     def write(self, batch: MicroBatch, table: str, rows: Any, by: str = "") -> None:
-        """Stage a table's part, in one folder for each value of `by`."""
+        """Stage a table's part, with a folder for each value of `by`."""
         target = batch.stage(table)
         if target is not None:
             target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
             rows.write.mode("overwrite").parquet(str(target), partitionBy=[by] if by else None)
 
     def read(self, batch: MicroBatch, table: str, schema: Any, part: str = "") -> Any:
-        """The rows of this batch in a table, or in one partition of it; an empty frame where there are none."""
+        """The rows of this batch in a table, or in one partition of it; an empty frame if there are none."""
         folder = batch.current(table) / part
         if not folder.exists():
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(str(folder))
 
     def latest(self, table: str) -> Any:
-        """A state table as the last batch left it; None before the first."""
+        """A state table as the last batch left it; None before the first batch."""
         folder = self.landing.latest(table)
         return None if folder is None else self.spark.read.parquet(str(folder))
 
     @staticmethod
     def rows(batch: MicroBatch, table: str, part: str = "") -> int:
-        """How many rows of this batch a table has, from the files' footers."""
+        """How many rows a table has in this batch, from the files' footers."""
         return sum(rows_in(file) for file in (batch.current(table) / part).rglob("*.parquet"))
 
 

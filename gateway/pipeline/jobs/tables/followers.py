@@ -1,4 +1,5 @@
-"""What follows the manifest of a warehouse of objects: Delta logs or tables of Iceberg, as the job's format says."""
+"""What follows the manifest of a warehouse of objects: Delta logs or tables of Iceberg, depending on the job's
+format."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from gateway.pipeline.land.objects import ObjectStore
 
 
 def follower_of(job: Job, store: ObjectStore) -> ObjectDelta | IcebergTables | None:
-    """What follows the manifest of a job's warehouse: Delta logs, or tables of Iceberg."""
+    """What follows the manifest of a job's warehouse: Delta logs, or tables of Iceberg; None for plain files."""
     if job.format == "delta":
         return ObjectDelta(store, job.name, job.replaced_tables)
     if job.catalog is not None:
@@ -20,6 +21,6 @@ def follower_of(job: Job, store: ObjectStore) -> ObjectDelta | IcebergTables | N
 
 
 def by_day(job: Job) -> Callable[[str], bool]:
-    """Which tables have the rows of each day in files of their own."""
+    """Tells for a table whether the rows of each day are in files of their own."""
     growing = set(job.growing_tables) if job.format == "iceberg" else set()
     return growing.__contains__

@@ -1,5 +1,5 @@
-"""What the footers of a table's Parquet files say, without their rows: which columns they have, and which of them can
-have the rows that are looked for. So that of a table on object storage only those are fetched."""
+"""What the footers of a table's Parquet files tell without their rows: which columns the files have, and which files
+can have the rows that are looked for, so that only those are fetched from object storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.pipeline.land.objects import ObjectStore
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT_ONCE = 16
-"""So many footers are asked for at a time: each takes a store some round trips."""
+"""Footers that are requested at a time: each takes a store some round trips."""
 
 
 def footers_of(store: ObjectStore, names: Sequence[str]) -> list[Any]:
@@ -28,7 +28,7 @@ def footers_of(store: ObjectStore, names: Sequence[str]) -> list[Any]:
 
 
 def all_columns(footers: Sequence[Any]) -> Any:
-    """The schema of all columns that any of the files has; as text those whose types are not of one kind."""
+    """The schema of all columns that any of the files has. Columns whose types are not of one kind are text."""
     import pyarrow as pa
 
     kinds: dict[str, list[Any]] = {}
@@ -48,14 +48,14 @@ def _one_kind(types: list[Any]) -> Any:
 
 
 def has_any(footer: Any, column: str) -> bool:
-    """Whether a file may have a value in a column; not known where the footer does not say."""
+    """Whether a file may have a value in a column; True if the footer does not tell."""
     return any(
         said is None or said.null_count is None or said.null_count < rows for said, rows in _said(footer, column)
     )
 
 
 def has_one_of(footer: Any, column: str, values: Any) -> bool:
-    """Whether a file may have one of these values, a sorted array; likewise."""
+    """Whether a file may have one of these values, a sorted array; True if the footer does not tell."""
     import numpy as np
 
     return any(
@@ -67,8 +67,8 @@ def has_one_of(footer: Any, column: str, values: Any) -> bool:
 
 
 def has_between(footer: Any, column: str, low: int | str | None, high: int | str | None) -> bool:
-    """Whether a file may have a value from `low` to `high` (None: no such end), whatever case its column is written in;
-    likewise. Times are microseconds. Values of another type are not compared."""
+    """Whether a file may have a value from `low` to `high` (None: no such end) in a column, whatever the case of its
+    name; True if the footer does not tell. Times are microseconds. Values of another type are not compared."""
     return any(_between(said, low, high) for said, _ in _said(footer, column, any_case=True))
 
 
@@ -85,14 +85,14 @@ def _between(said: Any, low: int | str | None, high: int | str | None) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    """As Spark has it: text by its characters, times in microseconds; None for what is not compared."""
+    """A value as Spark compares it: text by its characters, times in microseconds; None for what is not compared."""
     if isinstance(value, datetime):
         return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
     return value if type(value) in (int, str) else None
 
 
 def _said(footer: Any, column: str, *, any_case: bool = False) -> Iterator[tuple[Any, int]]:
-    """The statistics of a column, and the rows, of each group of rows; nothing of a file without it."""
+    """The statistics of a column, and the number of rows, for each row group; nothing for a file without the column."""
     paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
     places = [at for at, path in enumerate(paths) if path == column or (any_case and path.lower() == column.lower())]
     for group in map(footer.row_group, range(footer.num_row_groups)):

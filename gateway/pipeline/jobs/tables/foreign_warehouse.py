@@ -1,6 +1,6 @@
-"""Whether a warehouse is this job's, and its sources read what they have read before: message numbers of other queues
+"""Whether a warehouse is this job's, and its sources read what they have read before. Message numbers of other queues
 would say that messages have landed which never did, or that others have not, and so would those of another journal. It
-is told before anything is read."""
+is reported before anything is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NOT_KNOWN = "of other queues the manifest cannot say which messages have landed"
 
 
 def check_warehouse(job: Job, manifest: Manifest | ObjectManifest, journals: dict[str, str]) -> None:
-    """WrongOption where another job has landed here, or a source has other queues than those that have landed, or the
-    journal of its queue manager is another one."""
+    """Raise WrongOption if another job has landed here, if a source has other queues than those that have landed, or if
+    the journal of its queue manager is another one."""
     last = manifest.last
     if last is None:
         return

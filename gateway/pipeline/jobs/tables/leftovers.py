@@ -1,8 +1,8 @@
-"""Removes from a folder what dead drivers and ended compactions have left: files that tasks wrote for batches that came
-to nothing, staged parts, batches that no record names. On object storage `object_compaction.py` does this.
+"""Removing from a folder what dead drivers and ended compactions have left: files that tasks wrote for batches that
+came to nothing, staged parts, and batches that no record names. On object storage `object_compaction.py` does this.
 
-Age decides, and never less than an hour: a driver that is on its way has its files younger than that, and whoever lists
-a table's folder is done with it.
+Age decides, and it is never less than an hour: the files of a driver that is still running are younger than that, and
+whoever lists a table's folder is done with it by then.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LEAST_AGE = 3600.0
 
 
 def age_of(job: Job) -> float:
-    """The age from which they are removed."""
+    """The age from which left-over files are removed."""
     return job.retention.leftovers if job.on_objects else max(job.retention.leftovers, LEAST_AGE)
 
 
 def shown_age(job: Job) -> str:
-    """The same as text."""
+    """The age from which left-over files are removed, as text."""
     age = show_duration(age_of(job))
     if job.on_objects and job.format == "delta" and job.replaced_tables:
         age += f" (in tables that each batch replaces {show_duration(vacuum_hours(job) * 3600)})"
@@ -38,7 +38,7 @@ def shown_age(job: Job) -> str:
 
 
 def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
-    """Remove them, files and folders."""
+    """Remove left-over files and folders; returns how many were removed, and how many are too young."""
     check_format(job, removes=True)
     if job.on_objects:
         return object_compaction.remove_leftovers(job)
@@ -55,7 +55,7 @@ def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
 
 
 def touched(path: Path) -> float:
-    """When something was last written below a path, or it was given its name."""
+    """When something was last written below a path, or the path was given its name."""
     try:
         below = list(path.rglob("*")) if path.is_dir() else []
         return max(max(found.st_mtime, found.st_ctime) for found in (one.stat() for one in (path, *below)))
@@ -72,7 +72,7 @@ def _staged(warehouse: Path) -> Iterator[Path]:
 
 
 def _unnamed(warehouse: Path, job: Job) -> list[Path]:
-    """Batches that no record names. Delta logs name what records do."""
+    """Batches that no record names. Delta logs name the same batches as records do."""
     manifest = Manifest(warehouse)
     known = {warehouse / folder for folders in manifest.folders.values() for folder in folders}
     tables = (*job.growing_tables, *job.replaced_tables, f"{STATE}/*")

@@ -1,4 +1,5 @@
-"""Merges Parquet files into one. Columns of a job come and go: the merged file has all that any of its files has."""
+"""Merging Parquet files into one. Columns of a job come and go: the merged file has every column that any of its files
+has."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 from gateway.pipeline.jobs.job import Retention
 
 PARTS_OF_KEEP = 8
-"""The rows of a merged file have landed within this part of what its table keeps: it goes when the last of them may."""
+"""A fraction of a table's retention within which all rows of a merged file have landed: the file goes when the last of
+them may."""
 
 
 class Part(NamedTuple):
@@ -22,7 +24,7 @@ class Part(NamedTuple):
 
 
 def lots_of(parts: Iterable[Part], retention: Retention, table: str) -> list[list[Part]]:
-    """The small ones of these parts, oldest first, in lots: as many as make one of the target size."""
+    """The small ones of these parts, oldest first, in lots of as many as make one part of the target size."""
     size = retention.compact_bytes
     span = retention.keep.get(table, math.inf) / PARTS_OF_KEEP
     lots: list[list[Part]] = []
@@ -38,15 +40,16 @@ def lots_of(parts: Iterable[Part], retention: Retention, table: str) -> list[lis
 
 
 def due(lots: Iterable[list[Part]], retention: Retention) -> list[list[str]]:
-    """The names in those that are worth a merge: there are many, or they make one of the target size."""
+    """The names in the lots that are worth a merge: the lot has many parts, or they make one of the target size."""
     most = retention.compact_bytes
     found = [lot for lot in lots if len(lot) >= retention.compact_files or sum(part.size for part in lot) >= most]
     return [[part.name for part in lot] for lot in found]
 
 
 def alike(schemas: Sequence[Any]) -> list[bool]:
-    """Which files can be one, by their schemas, the newest last: those in which each column has the type that it has
-    later, or one that is widened to it without a loss. A batch without rows has no file, hence no schema, and fits."""
+    """Which files can become one, by their schemas, the newest last: those in which each column has the type that it
+    has later, or one that is widened to it without loss. A batch without rows has no file, hence no schema, and
+    fits."""
     types: dict[str, Any] = {}
     found = []
     for schema in reversed(schemas):
@@ -57,7 +60,8 @@ def alike(schemas: Sequence[Any]) -> list[bool]:
 
 
 def widens(old: Any, new: Any) -> bool:
-    """Whether each value of a type is one of the other: the same type, or a longer integer or floating-point number."""
+    """Whether each value of the old type is also one of the new: the same type, or a longer integer or floating-point
+    number."""
     from pyarrow import types
 
     kinds = (types.is_signed_integer, types.is_floating)
@@ -65,7 +69,7 @@ def widens(old: Any, new: Any) -> bool:
 
 
 def write_merged(files: Iterable[Path], schemas: Sequence[Any], target: Path) -> None:
-    """Write the rows of all these files, which are alike, to one. A file is read before the next one is asked for."""
+    """Write the rows of all these files, which are alike, into one. A file is read before the next one is asked for."""
     import pyarrow.parquet as pq
 
     from gateway.pipeline.source.object_files import fitted
@@ -79,7 +83,7 @@ def write_merged(files: Iterable[Path], schemas: Sequence[Any], target: Path) ->
 
 
 def _all_columns(schemas: Iterable[Any]) -> Any:
-    """The schema of files that are alike. A column that one of them lacks may be null."""
+    """The schema of files that are alike. A column that one of them lacks is nullable."""
     import pyarrow as pa
 
     listed = [schema.remove_metadata() for schema in schemas]  # of Spark's own, which would be believed rather

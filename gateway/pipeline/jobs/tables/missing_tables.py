@@ -1,5 +1,5 @@
-"""Whether the tables that a job goes on with are still in its folder. Where one was removed by hand, Spark would only
-say that a path does not exist, or rows that have landed would be missing and nobody be told."""
+"""Whether the tables with which a job goes on are still in its folder. If one was removed by hand, Spark would only say
+that a path does not exist, or rows that have landed would be missing without anybody being told."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gateway.pipeline.land.manifest import Manifest
 
 
 def check_tables(job: Job, manifest: Manifest) -> None:
-    """StoreRefuses where one of the job's tables has landed and its folder is gone, or what a gold table goes on from.
-    Another driver may land meanwhile, and remove what it has replaced: the manifest knows."""
+    """Raise StoreRefuses if one of the job's tables has landed and its folder is gone, or the state from which a gold
+    table goes on. Another driver may land meanwhile, and remove what it has replaced; the manifest tells."""
     warehouse = Path(job.warehouse)
     for folder, cure in (*_grown(job, manifest), *_replaced(job, manifest)):
         if not (warehouse / folder).exists() and _is_newest(warehouse, manifest):

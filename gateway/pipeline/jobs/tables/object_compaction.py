@@ -1,9 +1,10 @@
-"""Merges, expires and removes files of tables on object storage, also while the job runs. Each step is an entry of the
-manifest, so that what a driver commits meanwhile and what is done here cannot contradict one another.
+"""Merging, expiring and removing files of tables on object storage, also while the job runs. Each step is an entry of
+the manifest, so that what a driver commits meanwhile and what is done here cannot contradict one another.
 
 A merged file is put first and named afterwards, in the entry that gives up the small ones. Those stay for
-`retention.leftovers`, for readers that were told their names, and so does every file that no entry names, for a batch
-that is on its way. A removal is an entry before it is done: a batch that names such a file is refused from then on.
+`retention.leftovers`, for readers that were told their names; and so does every file that no entry names, as it may
+belong to a batch that is under way. A removal is entered before it is done: a batch that names such a file is refused
+from then on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VACUUM_HOURS = 168
 
 
 def compact_objects(job: Job) -> dict[str, int]:
-    """Merge small files, all there are, by table; how many were merged."""
+    """Merge the small files of all tables; returns how many were merged, by table."""
     store = open_store(job.place, job.storage.settings)
     if job.format == "delta":
         return _compact_delta(store, job)
@@ -47,7 +48,7 @@ def compact_objects(job: Job) -> dict[str, int]:
 
 
 def small_files(manifest: ObjectManifest, table: str, retention: Retention) -> list[list[Part]]:
-    """The files to merge, in lots that are of one partition each."""
+    """The files to merge, in lots that belong to one partition each."""
     parts: dict[str, list[Part]] = {}
     files = manifest.state.files.get(table, {})
     for name, (size, landed) in sorted(files.items(), key=lambda each: each[1][1]):
@@ -61,7 +62,7 @@ def _folder(name: str) -> str:
 
 
 def _merge(manifest: ObjectManifest, table: str, names: list[str]) -> int:
-    """Merge those of the files that can be one; how many they are. The others are left out from now on."""
+    """Merge those of the files that can become one; returns how many they are. The others are left out from now on."""
     sizes = manifest.state.files[table]
     schemas = [_schema_of(manifest.store, name, sizes[name][0]) for name in names]
     fits = alike(schemas)
@@ -89,7 +90,8 @@ def _schema_of(store: ObjectStore, name: str, size: int) -> Any:
 
 
 def _put_merged(store: ObjectStore, folder: str, names: list[str], schemas: list[Any]) -> tuple[str, int]:
-    """Put the rows of some files as one; its name and size. One of them at a time is on this host."""
+    """Put the rows of some files as one file; returns its name and size. Only one of the files at a time is on this
+    host."""
     new = f"{folder}/merged-{secrets.token_hex(8)}.parquet"
     with tempfile.TemporaryDirectory(prefix="mqgate-") as local:
         piece, target = Path(local) / "piece.parquet", Path(local) / "merged.parquet"
@@ -105,7 +107,8 @@ def _put_merged(store: ObjectStore, folder: str, names: list[str], schemas: list
 
 
 def keep_iceberg(job: Job) -> int:
-    """Bring tables of Iceberg up to the merges, and expire snapshots that nobody may hold any more; how many."""
+    """Bring tables of Iceberg up to date with the merges, and expire snapshots that nobody may hold any more; returns
+    how many."""
     if job.catalog is None:
         return 0
     store = open_store(job.place, job.storage.settings)
@@ -116,7 +119,7 @@ def keep_iceberg(job: Job) -> int:
 
 
 def expire_objects(job: Job, now: float | None = None) -> dict[str, int]:
-    """Give up files older than their table's retention; how many, by table."""
+    """Give up files older than their table's retention; returns how many, by table."""
     now = time.time() if now is None else now
     store = open_store(job.place, job.storage.settings)
     manifest = ObjectManifest(store)
@@ -137,11 +140,11 @@ def expire_objects(job: Job, now: float | None = None) -> dict[str, int]:
 
 
 class Leftovers(NamedTuple):
-    """Files that nothing names."""
+    """How many files that nothing names were removed, and how many were not."""
 
     removed: int
     younger: int
-    """Those that stay for now: they may be of a batch that is on its way, or a reader may hold them."""
+    """Files that stay for now: they may belong to a batch that is under way, or a reader may hold them."""
 
 
 def remove_leftovers(job: Job) -> Leftovers:
@@ -183,8 +186,8 @@ def remove_leftovers(job: Job) -> Leftovers:
 
 
 def _ages(job: Job) -> dict[str, float]:
-    """The age from which files of a table that nothing names may go, the state included. Of a table of Delta that grows
-    the log alone knows which those are; of one that each batch replaces it names what the manifest does."""
+    """The age from which files that nothing names may go, by table, the state included. For a Delta table that grows
+    only the log tells which these are; for one that each batch replaces it names the same files as the manifest."""
     age = job.retention.leftovers
     if job.format == "delta":
         return dict.fromkeys(job.replaced_tables, vacuum_hours(job) * 3600.0) | {STATE: age}
@@ -192,18 +195,18 @@ def _ages(job: Job) -> dict[str, float]:
 
 
 def _store_clock(store: ObjectStore) -> float:
-    """The time by the store, which also dates its objects."""
+    """The time by the store's clock, which also dates its objects."""
     store.put(CLOCK, b"")
     return max((one.modified.timestamp() for one in store.names("_manifest") if one.name == CLOCK), default=time.time())
 
 
 def vacuum_hours(job: Job) -> int:
-    """How long files stay that a Delta log no longer names."""
+    """How many hours files stay that a Delta log no longer names."""
     return max(VACUUM_HOURS, round(job.retention.leftovers / 3600))
 
 
 def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
-    """By Delta's own `optimize`, and `vacuum` for what its log no longer names."""
+    """Merge with Delta's own `optimize`, and `vacuum` what its log no longer names."""
     from deltalake import DeltaTable
 
     done: dict[str, int] = {}
@@ -221,8 +224,8 @@ def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
 
 
 def _follow_log(manifest: ObjectManifest, table: str, found: Any, job: Job) -> None:
-    """Have the manifest name what the log does, or it would name every file that ever landed: those that Delta has
-    merged are given up for those with their rows. Files that the log has not come to yet stay."""
+    """Have the manifest name the same files as the log, or it would name every file that ever landed: files that Delta
+    has merged are given up for those that have their rows. Files that the log has not reached yet stay."""
     come_to = found.transaction_version(f"mqgate/{job.name}")
     if come_to is None:  # the job has got another name and has landed nothing since
         return

@@ -1,4 +1,4 @@
-"""The tables of a batch on object storage. Tasks put and get the files; the driver handles their names alone."""
+"""The tables of a batch on object storage. Tasks put and get the files; the driver handles only their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gateway.pipeline.land.objects import ObjectStore
 from gateway.pipeline.land.ranges import STREAM, by_stream
 
 TASKS_PER_CORE = 4
-"""A file is no task where there are more of them: starting one costs more than reading a small file."""
+"""The most tasks for each core. With more files, several share a task: starting one costs more than reading a small
+file."""
 
 
 class ObjectTables:
@@ -23,10 +24,10 @@ class ObjectTables:
         self.by_day = by_day
         """Whether a table is partitioned by day, as those of Iceberg are."""
         self._schemas: dict[str, Any] = {}
-        """Of tables that this process has written."""
+        """The schemas of tables that this process has written."""
 
     def take(self, batch: ObjectBatch, table: str, messages: Any, schema: Any) -> None:
-        """Bronze. Collecting `messages` runs the tasks, which put the files; the rows stay out of Spark."""
+        """Add bronze. Collecting `messages` runs the tasks, which put the files; the rows stay out of Spark."""
         told = messages.collect()
         files = [(row.asDict().get(STREAM), WrittenFile(row.file, row.rows, row.bytes)) for row in told]
         if not batch.trimmed:
@@ -42,7 +43,7 @@ class ObjectTables:
         self.write(batch, table, reduce(lambda one, other: one.union(other), parts) if parts else empty)
 
     def write(self, batch: ObjectBatch, table: str, rows: Any, by: str = "") -> None:
-        """Put a table's part, in files of their own for each value of `by`."""
+        """Put a table's part, with files of their own for each value of `by`."""
         from gateway.pipeline.source.object_files import WRITTEN, FileWriter
 
         store = self.landing.store
@@ -51,11 +52,11 @@ class ObjectTables:
         batch.add(table, [WrittenFile(*row) for row in rows.mapInArrow(writer.__call__, WRITTEN).collect()])
 
     def read(self, batch: ObjectBatch, table: str, schema: Any, part: str = "") -> Any:
-        """The rows of this batch in a table, or in one partition of it; an empty frame where there are none."""
+        """The rows of this batch in a table, or in one partition of it; an empty frame if there are none."""
         return self._rows_of(batch.names(table, part), schema)
 
     def latest(self, table: str) -> Any:
-        """A state table as the last batch left it; None where it has no rows."""
+        """A state table as the last batch left it; None if it has no rows."""
         names = self.landing.latest(table)
         if names is None:
             return None
@@ -65,7 +66,7 @@ class ObjectTables:
 
     @staticmethod
     def rows(batch: ObjectBatch, table: str, part: str = "") -> int:
-        """How many rows of this batch a table has, as the tasks counted."""
+        """How many rows a table has in this batch, as the tasks counted them."""
         return batch.rows(table, part)
 
     def _rows_of(self, names: Sequence[str], schema: Any) -> Any:
@@ -73,7 +74,7 @@ class ObjectTables:
 
 
 def rows_of(spark: Any, store: ObjectStore, names: Sequence[str], schema: Any) -> Any:
-    """The rows of some files as a frame; tasks get the files."""
+    """The rows of some files as a frame; the tasks fetch the files."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from gateway.pipeline.source.object_files import FileReader

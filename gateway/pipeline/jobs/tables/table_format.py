@@ -22,7 +22,7 @@ BECOMES = {"parquet": "delta"}
 
 
 def check_format(job: Job, *, removes: bool = False) -> None:
-    """WrongOption where tables have landed in a format that the job's cannot follow. Where an earlier release let both
+    """Raise WrongOption if tables have landed in a format that the job's cannot follow. If an earlier release let both
     land side by side, the job goes on, and only what `removes` files is refused."""
     found = landed_formats(job)
     if "delta" in found and not job.on_objects:
@@ -45,8 +45,9 @@ def check_format(job: Job, *, removes: bool = False) -> None:
 
 
 def _check_logs(job: Job) -> None:
-    """WrongOption where logs of Delta name batches that the manifest has given up since: before it was refused, the job
-    was changed to plain Parquet, and its `compact` has merged or removed them. Neither format can go on so."""
+    """Raise WrongOption if Delta logs name batches that the manifest has given up since: before that was refused, the
+    job was changed to plain Parquet, and its `compact` has merged or removed them. Neither format can go on from
+    there."""
     folder = Path(job.warehouse)
     stale = [f"{table}/_delta_log" for table in job.growing_tables if _in_log(folder, table) - _landed(folder, table)]
     if stale:
@@ -68,7 +69,7 @@ def _check_object_logs(job: Job) -> None:
 
 
 def _in_log(folder: Path, table: str) -> set[str]:
-    """The batches that a table's log has files of."""
+    """The batches of which a table's log has files."""
     try:
         from deltalake import DeltaTable
     except ImportError:  # a job of Delta is told so, and any other one is told to become one
@@ -80,7 +81,7 @@ def _in_log(folder: Path, table: str) -> set[str]:
 
 
 def _landed(folder: Path, table: str) -> set[str]:
-    """Asked for after the log, which a run may have added to meanwhile."""
+    """The batches that have landed; asked for after the log, to which a run may have added meanwhile."""
     return Manifest(folder).folders.get(table, set())
 
 
@@ -94,13 +95,13 @@ def landed_formats(job: Job) -> set[str]:
 
 
 def _plain(folder: Path) -> str:
-    """Of the job's own tables: others may lie beside them."""
+    """The format of the job's own tables; others may lie beside them."""
     return "delta" if any((folder / table / "_delta_log").exists() for table in Manifest(folder).folders) else "parquet"
 
 
 def _on_objects(store: ObjectStore) -> set[str]:
-    """Where an earlier release has not said it, none yet by the first entry alone: a driver that dies behind it has
-    made no tables of any format."""
+    """The formats on object storage. If an earlier release has not recorded it, the first entry alone tells none yet: a
+    driver that dies behind it has made no tables of any format."""
     manifest = ObjectManifest(store)
     tables = [name for name in manifest.state.files if not name.startswith(f"{STATE}/")]
     found = {"delta"} if any(has_log(store, name) for name in tables) else set()

@@ -1,5 +1,5 @@
 """How many parts a job's tables have, and when there is something to merge: from the manifest, without reading a file,
-so that a running job can tell it after each batch."""
+so that a running job can report it after each batch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from gateway.pipeline.land.object_manifest import ObjectManifest
 
 @dataclass(frozen=True, slots=True)
 class TableUpkeep:
-    """A table that each batch adds to."""
+    """A table to which each batch adds."""
 
     table: str
     parts: int
     """Files on object storage; folders of batches on a file system."""
     small: int | None
-    """Those that one merge would take, at most; None where another log knows (Delta)."""
+    """The most parts that one merge would take; None if another log knows (Delta)."""
     left_out: int
-    """Those that no merge takes, because a column has another type there."""
+    """Parts that no merge takes, because a column has another type there."""
     due: bool
     """Whether `mqgate pipeline compact` would merge them now."""
 
 
 def upkeep_of(job: Job, manifest: Manifest | ObjectManifest) -> list[TableUpkeep]:
-    """The tables of a job."""
+    """The upkeep of a job's growing tables."""
     return [_upkeep(job, manifest, table) for table in job.growing_tables]
 
 
@@ -51,8 +51,8 @@ def _upkeep(job: Job, manifest: Manifest | ObjectManifest, table: str) -> TableU
 
 
 def _parts(manifest: Manifest, job: Job, table: str) -> list[Part]:
-    """Those of the batches that could be merged. One of unknown length, which an earlier release has written,
-    counts as small if it was never merged. When they have landed their folders say, where it matters."""
+    """The batches that could be merged. One of unknown length, which an earlier release has written, counts as small if
+    it was never merged. Their folders tell when they landed, where that matters."""
     names = sorted(name for name in mergeable(manifest, table) if name in manifest.sizes or MERGED not in name)
     warehouse, kept = Path(job.warehouse), table in job.retention.keep
     found = [Part(name, manifest.sizes.get(name, 0), landed_at(warehouse / name) if kept else 0.0) for name in names]
@@ -60,7 +60,7 @@ def _parts(manifest: Manifest, job: Job, table: str) -> list[Part]:
 
 
 def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
-    """In words, for people."""
+    """The next compaction, in words for people."""
     if job.format == "delta":
         within = "" if job.on_objects else ", within a batch alone"
         return f"by Delta's own log{within}: run `mqgate pipeline compact` daily"
@@ -74,6 +74,6 @@ def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
 
 
 def shown_upkeep(job: Job, manifest: Manifest | ObjectManifest) -> dict[str, Any]:
-    """For status and the page."""
+    """The upkeep as status and the page show it."""
     tables = upkeep_of(job, manifest)
     return {"tables": [asdict(each) for each in tables], "next_compaction": next_compaction(job, tables)}

@@ -1,5 +1,5 @@
 """The warehouse of a job as commands see it: what has landed, the files of a table, the status of a run. A folder and
-object storage answer alike, so that status, report and replay ask no further."""
+object storage answer in the same way, so that status, report and replay need not know which it is."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gateway.pipeline.land.objects import Tell, open_store
 STATUS = "_status"
 """Where a running job writes its progress."""
 STATUS_EVERY = 2.0
-"""Seconds between statuses that are put while nothing but figures changes: a request each, as many as for a batch."""
+"""Seconds between two statuses while only figures change: each is a request, as many as for a batch."""
 STATUS_PATIENCE = 5.0
-"""A status that cannot be put in time is left out: the next one follows."""
+"""Seconds for putting a status; one that cannot be put in time is left out: the next one follows."""
 
 
 class Warehouse(Protocol):
     """What commands ask of a warehouse."""
 
     def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
-        """An error of ours unless batches can be committed here. With `tell` a store that may answer later is waited
-        for as long as it is patient, and this is told why; `once`: for a run that ends by itself."""
+        """Raise an error of ours unless batches can be committed here. With `tell`, a store that may answer later is
+        waited for as long as it is patient, and `tell` is told why. `once`: for a run that ends by itself."""
 
     def manifest(self) -> Manifest | ObjectManifest:
         """What has landed, as it is now."""
@@ -59,14 +59,14 @@ class Warehouse(Protocol):
 
 
 class FolderWarehouse:
-    """A folder."""
+    """A warehouse in a folder."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.folder = Path(job.warehouse)
 
     def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
-        """By trying: files can be written. Renames are atomic on any file system that is mounted as one."""
+        """Check, by trying, that files can be written. Renames are atomic on any file system that is mounted as one."""
         del tell, once
         try:
             make_folder(self.folder)
@@ -82,15 +82,15 @@ class FolderWarehouse:
         return Manifest(self.folder)
 
     def records(self) -> list[ManifestRecord]:
-        """The batches that are not folded."""
+        """The batches that are not folded into one record."""
         return Manifest(self.folder).records()
 
     def parts(self, table: str) -> int:
-        """How many batch folders."""
+        """How many batch folders a table has."""
         return len(Manifest(self.folder).folders.get(table, ()))
 
     def files(self, table: str, part: str = "") -> list[str]:
-        """Those of the batches that the manifest knows; of a Delta table those that its log names."""
+        """The files of the batches that the manifest knows; of a Delta table, those that its log names."""
         if self.job.format == "delta" and table in (*self.job.growing_tables, *self.job.replaced_tables):
             return self._in_log(table, part)
         folders = sorted(Manifest(self.folder).folders.get(table, ()))
@@ -119,13 +119,14 @@ class FolderWarehouse:
         return found
 
     def write_status(self, value: dict[str, Any]) -> None:
-        """Keep the progress of a run, if there is room for it: a run waits for room, and does not end for this."""
+        """Keep the progress of a run, if there is room for it: a run waits for room, and does not end because of
+        this."""
         with suppress(OSError):
             write_json(self.folder / STATUS / f"{self.job.name}.json", value, durable=False)
 
 
 class ObjectWarehouse:
-    """Object storage."""
+    """A warehouse on object storage."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -135,7 +136,8 @@ class ObjectWarehouse:
         self._told_at = -STATUS_EVERY
 
     def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
-        """By trying: the store takes conditional puts, and refuses the second; a catalog answers."""
+        """Check, by trying, that the store takes conditional puts and refuses a second one; and that a catalog
+        answers."""
         self.store.check(tell, once=once)
         if self.job.catalog is not None:
             open_catalog(self.job.catalog.settings, self.store)
@@ -149,17 +151,17 @@ class ObjectWarehouse:
         return ObjectManifest(self.store).records()
 
     def parts(self, table: str) -> int:
-        """How many files."""
+        """How many files a table has."""
         return len(ObjectManifest(self.store).files(table))
 
     def files(self, table: str, part: str = "") -> list[str]:
-        """Those that the manifest names; of a Delta table those that its log names."""
+        """The files that the manifest names; of a Delta table, those that its log names."""
         root = f"{self.store.url}/{table}/"
         found = [f"{self.store.url}/{name}" for name in self.names(table)]
         return [name.removeprefix("file://") for name in found if name.startswith(root + part)]
 
     def names(self, table: str) -> list[str]:
-        """The same, relative to the warehouse."""
+        """The same files, relative to the warehouse."""
         if self.job.format == "delta" and table in (*self.job.growing_tables, *self.job.replaced_tables):
             return names_in_log(self.store, table)
         return ObjectManifest(self.store).files(table)
@@ -178,8 +180,8 @@ class ObjectWarehouse:
         return found
 
     def write_status(self, value: dict[str, Any]) -> None:
-        """Keep the progress of a run, if the store takes it in time. Of batches that follow one another at once the
-        figures of some are left out."""
+        """Keep the progress of a run, if the store takes it in time. Of batches in quick succession, the figures of
+        some are left out."""
         told, now = (value.get("state"), value.get("error"), value.get("restarts")), time.monotonic()
         if told == self._told and now - self._told_at < STATUS_EVERY:
             return
