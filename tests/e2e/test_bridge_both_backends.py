@@ -412,7 +412,7 @@ def test_what_its_own_devices_published_comes_back_to_nobody_twice(bridge: Estat
         echo.subscribe("pub/#")
         echo.publish("pub/a", b"mine")
         assert echo.receive()[:2] == ("pub/a", b"mine")
-        wait(lambda: bridge.account()["mirror"]["messages_dropped"] == 1)
+        wait(lambda: bridge.account()["mirror"]["messages_returned"] == 1)
         assert echo.silent()
         bridge.application.put("topic://pub/a", b"theirs")
         assert echo.receive()[:2] == ("pub/a", b"theirs")

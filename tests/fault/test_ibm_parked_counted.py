@@ -292,10 +292,14 @@ class Counted:
     def until(self, condition: Callable[[], bool], seconds: float = 2 * PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not condition():
-            for device in (*self.subscribers, *self.members, *self.publishers, self.crowd):
-                assert device.failure is None, device.failure
+            self.check()
             assert time.monotonic() < end, self.under_way()
             time.sleep(0.02)
+
+    def check(self) -> None:
+        """AssertionError: a device has failed."""
+        for device in (*self.subscribers, *self.members, *self.publishers, self.crowd):
+            assert device.failure is None, (device.failure, time.strftime("%H:%M:%S"))
 
     def under_way(self) -> dict[str, list[tuple[str, bytes, bool]]]:
         """What nobody has acknowledged to the end."""
@@ -305,11 +309,15 @@ class Counted:
     def done(self) -> int:
         return sum(len(one.every) - len(one.under_way) for one in self.publishers)
 
-    def end(self) -> None:
-        """All queues take messages, and are emptied: everything that was begun ends."""
+    def go_on(self) -> None:
+        """All queues take messages, and are emptied."""
         self.application.rests.clear()
         for name in QUEUES:
             self.application.inhibit(name, puts=False)
+
+    def end(self) -> None:
+        """Everything that was begun ends."""
+        self.go_on()
         for one in self.publishers:
             one.stop.set()
             self.until(one.ended.is_set)
@@ -321,12 +329,13 @@ class Counted:
         assert self.out_of_order() == []
 
     def stop(self) -> None:
-        """All of them."""
-        threads = *self.subscribers, *self.members, *self.publishers, self.application, self.crowd
-        for one in threads:
-            one.stop.set()
-        for one in threads:
-            one.join()
+        """All of them; what a device waits for comes from the application."""
+        self.go_on()
+        for threads in (self.publishers, [*self.subscribers, *self.members, self.application, self.crowd]):
+            for one in threads:
+                one.stop.set()
+            for one in threads:
+                one.join(PATIENCE)
 
     def sent(self) -> list[Sent]:
         return [one for publisher in self.publishers for one in publisher.every]
@@ -443,6 +452,7 @@ def test_what_waits_for_full_and_inhibited_queues_is_neither_lost_nor_doubled(
         what = dice.choice(OFTEN if number % 12 else SELDOM)
         happen(broker, counted.application, dice, what)
         happened[what] += 1
+        counted.check()
         time.sleep(dice.uniform(0.05, LONGEST_PAUSE))  # the moment is what is tried out
     counted.end()
     most = max(memory(gateway) for gateway in broker.gateways)

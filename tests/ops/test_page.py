@@ -149,6 +149,26 @@ def test_of_thousands_of_rules_a_page_is_asked_for_and_all_are_found(opened: Any
     opened.unroute_all(behavior="ignoreErrors")
 
 
+def test_more_rules_stay_when_an_answer_from_before_comes_late(opened: Any, well: Any) -> None:
+    visit(opened, well, "rules")
+    paged, held = a_page_of("line ", 1200), list[Any]()
+    opened.route("**/api/v1/rules?*", paged)
+    opened.reload()
+    opened.wait_for_selector("tbody tr a:has-text('line 0499')")
+    opened.route(
+        "**/api/v1/rules?*", lambda route: paged(route) if "after=" in route.request.url else held.append(route)
+    )
+    while not held:  # the page looks again every few seconds
+        opened.wait_for_timeout(50)
+    opened.click("button:text-is('More')")
+    opened.wait_for_selector("tbody tr a:has-text('line 0999')")
+    with opened.expect_response("**/api/v1/rules?*"):
+        paged(held.pop())
+    opened.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 200))")
+    assert opened.locator("tbody tr").count() == 1000
+    opened.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_list_of_queues_says_how_many_there_are_and_goes_on(opened: Any, well: Any) -> None:
     opened.route("**/api/v1/queues?*", a_page_of("Q.", 700))
     visit(opened, well, "queues")

@@ -39,7 +39,7 @@ def test_a_refused_payload_reaches_its_queue_when_the_rule_is_corrected(tmp_path
         assert {each["destination"] for each in letters} == {"EVENTS.LIMA"}
         refused = posted(gateway, "/dlq/replay", {"through_rules": True})
         assert (refused["matched"], refused["done"]) == (2, 0)
-        assert "rule 'events' refuses it still" in refused["failed"][0]["text"]
+        assert "rule 'events' still refuses it" in refused["failed"][0]["text"]
         (tmp_path / "plant.yaml").write_text(MAPPING.replace("format: json", "format: string"))
         posted(gateway, "/reload", {})
         done = posted(gateway, "/dlq/replay", {"through_rules": True, "tokens": [letters[0]["token"]]})
@@ -62,7 +62,7 @@ def test_only_the_rule_whose_letter_it_is_puts_it_again(tmp_path: Path) -> None:
         posted(gateway, "/mqsc", {"text": "DEFINE QLOCAL(EVENTS.LIMA)\nDEFINE QLOCAL(EVERYTHING)"})
         publish(gateway, "plant/lima/events", "not json", 1)
         assert (
-            "rule 'checked' refuses it still"
+            "rule 'checked' still refuses it"
             in posted(gateway, "/dlq/replay", {"through_rules": True})["failed"][0]["text"]
         )
         (tmp_path / "plant.yaml").write_text(TWO.replace("format: json", "format: string"))

@@ -57,9 +57,10 @@ export default function clients(target, [id], page, every) {
   let next = null;
   let extended = false;
   let before = null;
-  const load = async (further = false) => {
+  const load = async (further = false, polled = false) => {
     const query = { search: search.value, state: state.value, listener: listener.value, user: user.value, limit: 100, after: further ? next : undefined };
     const found = await call("/clients", { query });
+    if (polled && extended) return; // more have been asked for meanwhile
     const at = Date.now() / 1000;
     for (const client of found.items) {
       const old = before?.counts.get(client.client_id);
@@ -80,7 +81,7 @@ export default function clients(target, [id], page, every) {
     for (const [name, control] of Object.entries({ search, state, listener, user })) page.keep(name, control.value);
     typing = setTimeout(() => load().catch((error) => notice(error.message, true)), 200);
   };
-  every(4, () => (extended ? null : load()));
+  every(4, () => (extended ? null : load(false, true)));
 }
 
 const queuesOf = (client) => [...new Set(client.in_doubt.filter((each) => each.state === "held back").map((each) => each.queue))].map((name) => link(name, `#/queues/${part(name)}`));

@@ -45,8 +45,9 @@ export default function queues(target, [name], page, every) {
   const more = button("More", () => load(true), "quiet", { hidden: true });
   let next = null;
   let extended = false;
-  const load = async (further = false) => {
+  const load = async (further = false, polled = false) => {
     const found = await call("/queues", { query: { search: search.value, all: all.checked || undefined, limit: 500, after: further ? next : undefined } });
+    if (polled && extended) return; // more have been asked for meanwhile
     extended ||= further;
     table.update(further ? [...table.items, ...found.items] : found.items);
     next = found.next;
@@ -54,7 +55,7 @@ export default function queues(target, [name], page, every) {
     total.textContent = `${format.many(found.total, "queue")}${next ? `, ${table.items.length} of them here` : ""}`;
   };
   put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), total, table.element, more), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(() => load()))) : null, definitions(page, () => load()));
-  every(4, () => (extended ? null : load()));
+  every(4, () => (extended ? null : load(false, true)));
 }
 
 function defining(done) {

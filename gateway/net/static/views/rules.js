@@ -66,10 +66,11 @@ export default function rules(target, [name], page, every, onLeave) {
   let next = null;
   let extended = false;
   let before = null;
-  const load = async (further = false) => {
+  const load = async (further = false, polled = false) => {
     const wanted = search.value;
     const found = await call("/rules", { query: { search: wanted, limit: PAGE, after: further ? next : undefined } });
     if (wanted !== search.value) return; // what has been typed since is asked for
+    if (polled && extended) return; // more have been asked for meanwhile
     const at = Date.now() / 1000;
     for (const rule of found.items) {
       const old = before?.counts.get(rule.name);
@@ -91,6 +92,6 @@ export default function rules(target, [name], page, every, onLeave) {
     page.keep("search", search.value);
     typing = setTimeout(() => load().catch((error) => notice(error.message, true)), 200);
   };
-  every(3, () => (extended ? null : load()));
+  every(3, () => (extended ? null : load(false, true)));
   return undefined;
 }
