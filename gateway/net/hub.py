@@ -43,6 +43,7 @@ LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 expensive to route, and the others wait meanwhile."""
 NO_DESCRIPTORS_SECONDS = 1.0
 PARTING_SECONDS, MOST_PARTING = 1.0, 100
+"""How long the socket of a refused client stays open so that it can read why, and how many stay open at most."""
 SEVERAL, ALONG_SECONDS = 4, 0.002
 """While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
