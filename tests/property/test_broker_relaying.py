@@ -326,6 +326,31 @@ def test_what_is_released_in_a_round_and_meets_a_defect_is_set_aside_for_who_wou
 
 
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_what_is_released_and_cannot_be_set_aside_is_stored(form):
+    with lanes.lane(form):
+        side = Side(4, in_runs=True, publishers=PUBLISHERS)
+        published_at_qos_2(side)
+        fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
+        side.bench.defects = []
+        side.bench.queues.refusing[SET_ASIDE] = 2053
+
+        def stored(session, item, prefixes):
+            if (session.client_id, item.publication.payload) == ("s0", b"1"):
+                raise ZeroDivisionError
+            return store(session, item, prefixes)
+
+        with (
+            mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
+            mock.patch.object(fan_out, "store", stored),
+        ):
+            side.release_all()
+        while side.bench.queues.commit():
+            pass
+        assert [[packet[:2] for packet in device.take()] for device in side.publishers] == [[(0x70, 7)]] * PUBLISHERS
+        assert sorted(packet[4] for packet in side.devices[1].take()) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
 def test_a_round_whose_copies_meet_a_defect_is_copied_one_by_one(form):
     with lanes.lane(form):
         side = Side(4, in_runs=True, publishers=PUBLISHERS)

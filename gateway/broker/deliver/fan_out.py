@@ -21,7 +21,6 @@ from gateway.broker.deliver.share_turns import Chosen, ShareTurns
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
-from gateway.broker.refused.set_aside import Aside
 from gateway.mqtt.primitives import MAX_REMAINING_LENGTH
 from gateway.ports.counters import DropReason
 from gateway.ports.state_queues import OUT
@@ -30,7 +29,7 @@ from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
 from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
-from gateway.session.record import RETAIN, SHARED, STORED_IDS, encode_front, encode_prefix, encode_sub_ids
+from gateway.session.record import RETAIN, SHARED, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -545,12 +544,3 @@ class FanOut:
                 heads += [head] * len(some)
         copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None, retain=retain)
         self.copy_all(session, copies, total, {}, heads)
-
-
-def aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:
-    """A copy to be set aside, as its session would have stored it."""
-    session, qos = receiver.session, min(publication.qos, receiver.qos)
-    retain = publication.retain and receiver.retain_as_published
-    prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)
-    data = prefix + STORED_IDS[session.outflow.number()] + publication.payload
-    return Aside(b"", data, {"queue": OUT, "key": session.key})

@@ -19,11 +19,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gateway.broker.deliver.alike import are_alike, length_alike, length_of_pubrel
-from gateway.broker.deliver.fan_out import Prefixes, Runs, aside_of_copy
+from gateway.broker.deliver.fan_out import Prefixes, Runs
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.qos2 import size_of
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.publish.router import MOST_PLACES, name_of
+from gateway.broker.refused.promised_copy import copy_promised
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.undo import Undo
 from gateway.errors import NewerState
@@ -510,18 +511,12 @@ class Wide:
 
     def _copy(self, under: _Under, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = "") -> int:
         """Make one copy; returns the number of copies."""
-        promise, publication, session = under.promise, under.publication, receiver.session
+        promise, publication = under.promise, under.publication
         if promise is None or not promise.careful:
             return under.step(copied=self.fan_out.copy(receiver, publication, prefixes, share))
         if not min(publication.qos, receiver.qos) and place <= promise.reached:
             return under.step(copied=True)  # it has gone already
-        done: list[bool] = []
-        aside = partial(aside_of_copy, receiver, publication, share)
-        self.context.set_aside.run(
-            "stored", session.client_id, lambda: done.append(self.fan_out.copy(receiver, publication, {}, share)),
-            aside if session.durable and min(publication.qos, receiver.qos) else None,
-        )  # fmt: skip
-        return under.step(copied=done[0]) if done else 0
+        return under.step(copied=copy_promised(self.fan_out, receiver, publication, share))
 
     def _gathered(
         self, route: Route

@@ -11,7 +11,6 @@ packet, and the rest comes here again. `take` is written in Python (`taking.py`)
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +20,6 @@ from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
 from gateway.broker.batch import Destination
 from gateway.broker.columns import Columns, Mixed
-from gateway.broker.deliver.fan_out import aside_of_copy
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
@@ -34,6 +32,7 @@ from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.rows import released_rows
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
+from gateway.broker.refused.promised_copy import copy_promised
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
 from gateway.mq.headers.rfh2 import FIXED_LENGTH
@@ -300,14 +299,12 @@ class FastLane(Keeping):
         receiver = Receiver(session, qos, retain_as_published=retain, sub_ids=sub_ids)
         for payload, block in zip(payloads, blocks or repeat(like.properties), strict=False):
             publication = Publication(like.topic, payload, like.qos, like.retain, block, like.expires, like.client_id)
-            copy = partial(self.fan_out.copy, receiver, publication, {}, share)
             if like.qos == 2:
-                aside = partial(aside_of_copy, receiver, publication, share) if session.durable else None
-                self.context.set_aside.run("stored", session.client_id, copy, aside)
+                copy_promised(self.fan_out, receiver, publication, share)
                 continue
             undo = Undo(self.context.batch)
             try:
-                copy()
+                self.fan_out.copy(receiver, publication, {}, share)
             except Exception as error:  # noqa: BLE001 -- nobody acknowledges it: it is sent again
                 undo.take_back(self.context.batch)
                 publisher = self.context.sessions.get(like.client_id)
@@ -472,7 +469,7 @@ class FastLane(Keeping):
         self, connection: Connection, route: Route, payloads: dict[int, bytes], blocks: list[bytes]
     ) -> bool:  # fmt: skip
         """Release staged publications, all with properties or all without. Returns whether that was done. Their records
-        are taken, so what a session does not get because of a defect is set aside (`_hand_on_each`)."""
+        are taken, so what a session does not get because of a defect is kept (`copy_promised`)."""
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, is_put = list(payloads), list(payloads.values()), bool(route.head or route.form)
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
