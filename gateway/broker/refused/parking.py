@@ -358,6 +358,21 @@ class Parking:
     def over(self, parked: Parked) -> None:
         """Send the acknowledgements that waited for it: all of it is committed, dead-lettered or dropped. What waits
         behind it is submitted next. A defect costs the client that meets it, not all who wait."""
+        self.context.or_end(self._advance, parked)
+        successor = parked.successor
+        for session, packet_id, _ in parked.released:
+            self.context.set_aside.run("call", session.client_id, partial(self._completed, session, packet_id))
+        for connection in parked.connections:
+            try:
+                if successor is None or connection not in successor.connections:
+                    self._unlink(connection, parked.address)
+                self._release(connection)
+            except Exception as error:  # noqa: BLE001 -- it comes back, and is told by its session
+                self.context.defect(connection, error)
+        del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
+
+    def _advance(self, parked: Parked) -> None:
+        """What waits behind it has its turn."""
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         successor = parked.successor
@@ -371,16 +386,6 @@ class Parking:
         for one in [one for one in self._lined_up if one.due and parked in one.after]:
             if self.waiting.get(one.address) is one:
                 self._follow(one)
-        for session, packet_id, _ in parked.released:
-            self.context.set_aside.run("call", session.client_id, partial(self._completed, session, packet_id))
-        for connection in parked.connections:
-            try:
-                if successor is None or connection not in successor.connections:
-                    self._unlink(connection, parked.address)
-                self._release(connection)
-            except Exception as error:  # noqa: BLE001 -- it comes back, and is told by its session
-                self.context.defect(connection, error)
-        del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
 
     def _unlink(self, connection: Connection, address: Address) -> None:
         if self.linked.get(connection) == address:

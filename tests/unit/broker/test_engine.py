@@ -9,6 +9,7 @@ from gateway.broker.batch import Batch
 from gateway.broker.refused.parking import Parking
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
+from gateway.ports.batch import Failure, Outcome, Puts, Unit
 
 VERSIONS = [3, 4, 5]
 
@@ -465,3 +466,48 @@ def test_a_defect_between_batches_ends_the_process_and_loses_nothing(monkeypatch
     found = [row[3][-1:] for queue in ("Q.A", "Q.B") for row in bench.queues.rows[queue].values()]
     assert (set(found), found.count(b"1")) == ({b"1", b"2", b"3"}, 1)
     assert bench.queues.depth("MQGATE.STAGED") == 0
+
+
+def test_a_defect_before_the_next_that_waits_has_its_turn_ends_the_process(monkeypatch):
+    """What waits behind it would wait until a restart."""
+    bench = Harness(EACH)
+    bench.engine.context.set_aside.on_defect = lambda _defect: None
+    device, fatal = bench.device(4, "d").connect(clean=False), []
+    bench.engine.context.on_fatal = fatal.append
+    bench.queues.refusing["Q.A"] = 2053
+    device.publish("each/A", b"0", 1, 9)
+    bench.queues.refusing.clear()
+
+    def fails(*_arguments):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(Parking, "_count", fails)
+    bench.advance(3)
+    assert [type(error) for error in fatal] == [KeyError]
+
+
+def test_a_defect_in_taking_apart_what_was_refused_ends_the_process(bench, monkeypatch):
+    fatal, batch = [], Batch()
+    batch.mixed.append(object())
+    bench.engine.context.on_fatal, bench.engine.context.running = fatal.append, batch
+    with pytest.raises(AttributeError):
+        bench.engine.done(Unit([]), Outcome([Failure(0, 2053, "full")]))
+    assert [type(error) for error in fatal] == [AttributeError]
+
+
+@pytest.mark.parametrize(("owner", "name"), [("failures", "place"), ("staged_runs", "write_all_out")])
+def test_a_defect_in_changing_what_was_refused_ends_the_process(bench, monkeypatch, owner, name):
+    fatal, batch, puts = [], Batch(), Puts("Q.A", "", b"", 0)
+    bench.engine.context.on_fatal = fatal.append
+    if name == "place":
+        puts.placed = True
+    else:
+        batch.moves[object()] = []
+
+    def fails(*_arguments):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(getattr(bench.engine, owner), name, fails)
+    with pytest.raises(KeyError):
+        bench.engine.failures.handle(batch, Unit([puts]), Outcome([Failure(0, 2053, "full")]))
+    assert [type(error) for error in fatal] == [KeyError]
