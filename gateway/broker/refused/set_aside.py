@@ -199,7 +199,7 @@ class SetAside:
 
     def _is_new(self, what: UnitKind, error: BaseException) -> bool:
         """Whether a defect of which nothing is kept was not met before, or not lately, at this place."""
-        now, at = self.context.now, f"{_named(error)} {_place(error)}"
+        now, at = self.scheduler.monotonic(), f"{_named(error)} {_place(error)}"
         if now - self._notices.get((what, at), -NOTICE_SECONDS) < NOTICE_SECONDS:
             return False
         if len(self._notices) >= _MAX_NOTICES:
@@ -229,7 +229,7 @@ class SetAside:
         """A client has met a defect: from now on it is served one packet at a time."""
         if len(self.suspects) >= MAX_SUSPECTS:
             self.suspects.pop(next(iter(self.suspects)))
-        self.suspects[_who(connection)] = self.context.now
+        self.suspects[_who(connection)] = self.scheduler.monotonic()
 
     def is_suspect(self, connection: Connection) -> bool:
         """Whether a client is one that met a defect lately."""
@@ -237,7 +237,7 @@ class SetAside:
             return False
         who = _who(connection)
         since = self.suspects.get(who)
-        if since is not None and self.context.now - since > SUSPECT_SECONDS:
+        if since is not None and self.scheduler.monotonic() - since > SUSPECT_SECONDS:
             del self.suspects[who]
             return False
         return since is not None

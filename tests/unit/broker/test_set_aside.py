@@ -9,7 +9,7 @@ from broker_harness import Device, Harness
 from refused_queues import FULL
 
 from gateway.bridge import payload, set_aside
-from gateway.broker.refused.set_aside import Defect
+from gateway.broker.refused.set_aside import NOTICE_SECONDS, SUSPECT_SECONDS, Defect
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
@@ -299,6 +299,41 @@ def test_a_timer_that_fails_is_noted_once_and_the_others_run(bench: Harness) -> 
     assert counted(bench, "call") == 3
     assert [one.said["what"] for one in aside(bench)] == ["call"]
     assert bench.engine.context.set_aside.last.startswith("call ")
+
+
+@pytest.mark.parametrize("jump", [-1e8, 1e8])
+def test_a_client_is_looked_at_for_an_hour_whatever_the_time_of_day_does(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    suspects, device = bench.engine.context.set_aside, bench.device(5, "d").connect()
+    suspects.suspect(device.connection)
+    clock, now = bench.clock, bench.clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + jump)
+    bench.engine.context.now = clock.now()
+    assert suspects.is_suspect(device.connection)
+    clock.time += SUSPECT_SECONDS + 1
+    bench.engine.context.now = clock.now()
+    assert not suspects.is_suspect(device.connection)
+
+
+@pytest.mark.parametrize("jump", [-1e8, 1e8])
+def test_a_defect_is_noted_once_an_hour_whatever_the_time_of_day_does(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    clock, now, context = bench.clock, bench.clock.now, bench.engine.context
+
+    def noted() -> int:
+        context.set_aside.keep("call", "a timer", KeyError("x"))
+        bench.engine.flush()
+        return len(aside(bench))
+
+    assert noted() == 1
+    monkeypatch.setattr(clock, "now", lambda: now() + jump)
+    context.now = clock.now()
+    assert noted() == 1
+    clock.time += NOTICE_SECONDS + 1
+    context.now = clock.now()
+    assert noted() == 2
 
 
 def test_an_item_that_cannot_be_sent_is_set_aside_and_the_next_goes_out(
