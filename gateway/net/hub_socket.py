@@ -202,10 +202,15 @@ class HubSocket:
             self._shut()
 
     def _is_told_why(self) -> bool:
-        """Whether the peer is sent DISCONNECT: not where it has said so itself. Its connection may have ended before,
-        where what is wrong came behind a CONNECT that was not committed."""
+        """Whether the peer is sent DISCONNECT, or CONNACK with a reason: not where it has said so itself. Its
+        connection may have ended before, where what is wrong came behind a CONNECT that was not committed. Who has sent
+        no CONNECT that can be read is told nothing, except in 5.0."""
         connection = self.connection
-        if connection is None or not connection.connack_sent or connection.version != V5:
+        if connection is None:
+            return False
+        if connection.rejected:
+            return connection.rejected != "malformed" or (connection.version or connection.reader.version) == V5
+        if not connection.connack_sent or connection.version != V5:
             return False
         return connection.close_reason != "normal"
 

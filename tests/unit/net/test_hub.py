@@ -16,6 +16,7 @@ from broker_harness import Harness
 from gateway.broker.put_off import STRANGERS_SECONDS, TURN_SECONDS
 from gateway.mqtt import client, writer
 from gateway.mqtt.client import server_reader
+from gateway.mqtt.packets import Will
 from gateway.net import hub
 from gateway.net.hub import CHUNK, LEAST_CHUNK, SEVERAL, Hub
 from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
@@ -423,6 +424,43 @@ def test_so_does_one_that_is_refused_for_what_it_sent_behind_connect(rig: Rig, m
     call()
     assert refused.ours.fileno() == -1
     refused.theirs.close()
+
+
+def stranger(rig: Rig) -> tuple[HubSocket, socket.socket]:
+    """A connection without CONNECT."""
+    ours, theirs = socket.socketpair()
+    link = HubSocket(rig.hub, ours, "10.0.0.9:1", "plain")
+    link.connection = rig.harness.engine.connected(link)
+    rig.hub.add(link)
+    return link, theirs
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_so_does_one_that_is_refused_in_connack(rig: Rig, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    timers: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(rig.hub, "later", lambda seconds, call: timers.append((seconds, call)))
+    link, theirs = stranger(rig)
+    will = Will("a/#", b"", 0, retain=False)  # a topic name has no wildcards
+    wrong = client.connect(4, "", clean_start=False) if version == 4 else client.connect(5, "a", will=will)
+    theirs.sendall(client.encode_connect(wrong))
+    rig.hub.wait(5)
+    theirs.sendall(b"\xc0\x00")
+    (told,) = server_reader(version).feed(theirs.recv(1000))
+    assert told[0] == 0x20
+    assert theirs.recv(1000) == b""
+    assert [seconds for seconds, _ in timers] == [hub.PARTING_SECONDS]
+    timers[0][1]()
+    assert link.sock.fileno() == -1
+    theirs.close()
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\x10\x02\x00\x00"])
+def test_who_is_told_nothing_is_closed_at_once(rig: Rig, said: bytes) -> None:
+    link, theirs = stranger(rig)
+    theirs.sendall(said)
+    rig.hub.wait(5)
+    assert link.sock.fileno() == -1
+    theirs.close()
 
 
 def test_only_some_sockets_are_kept_for_clients_that_still_send(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
