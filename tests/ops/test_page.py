@@ -169,6 +169,57 @@ def test_more_rules_stay_when_an_answer_from_before_comes_late(opened: Any, well
     opened.unroute_all(behavior="ignoreErrors")
 
 
+def test_more_messages_of_a_queue_come_though_the_page_looks_again_meanwhile(opened: Any, well: Any) -> None:
+    held, looked = list[Any](), list[str]()
+
+    def paged(route: Any) -> None:
+        body = json.loads(route.fetch().text())
+        further = "after=" in route.request.url
+        items = [{**body["items"][0], "token": f"{further}-{number}"} for number in range(50)]
+        answer = json.dumps(body | {"items": items, "next": None if further else "50"})
+        route.fulfill(body=answer, content_type="application/json")
+
+    opened.route("**/api/v1/queues/TELEMETRY.LIMA", lambda route: (looked.append(""), route.continue_()))
+    opened.route(
+        "**/api/v1/queues/TELEMETRY.LIMA/messages?*",
+        lambda route: held.append(route) if "after=" in route.request.url else paged(route),
+    )
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.wait_for_function("document.querySelectorAll('tbody tr').length === 50")
+    opened.click("button:text-is('More')")
+    looked.clear()
+    while len(looked) < 2:  # the first of them is over when the second comes
+        opened.wait_for_timeout(50)
+    paged(held.pop())
+    opened.wait_for_function("document.querySelectorAll('tbody tr').length === 100")
+    opened.unroute_all(behavior="ignoreErrors")
+
+
+def test_more_dead_letters_stay_when_an_answer_from_before_comes_late(opened: Any, well: Any) -> None:
+    held = list[Any]()
+
+    def paged(route: Any) -> None:
+        body = json.loads(route.fetch().text())
+        further = "after=" in route.request.url
+        items = [{**body["items"][0], "token": f"{further}-{number}"} for number in range(100)]
+        answer = json.dumps(body | {"items": items, "total": 200, "next": None if further else "100"})
+        route.fulfill(body=answer, content_type="application/json")
+
+    opened.route("**/api/v1/dlq?*", paged)
+    visit(opened, well, "dead-letters")
+    opened.wait_for_selector("p:has-text('the first 100 shown')")
+    opened.route("**/api/v1/dlq?*", lambda route: paged(route) if "after=" in route.request.url else held.append(route))
+    while not held:  # the page looks again every few seconds
+        opened.wait_for_timeout(50)
+    opened.click("button:text-is('Next 100')")
+    opened.wait_for_selector("p:text-is('200 messages')")
+    with opened.expect_response("**/api/v1/dlq?*"):
+        paged(held.pop())
+    opened.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 200))")
+    assert opened.locator("p:text-is('200 messages')").is_visible()
+    opened.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_list_of_queues_says_how_many_there_are_and_goes_on(opened: Any, well: Any) -> None:
     opened.route("**/api/v1/queues?*", a_page_of("Q.", 700))
     visit(opened, well, "queues")

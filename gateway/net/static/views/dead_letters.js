@@ -109,8 +109,9 @@ export default function deadLetters(target, _rest, page, every) {
   };
   let next = null;
   let extended = false;
-  const load = async (further = false) => {
+  const load = async (further = false, polled = false) => {
     const found = await call("/dlq", { query: { ...queue(), ...chosen, ...typed(), limit: 100, after: further ? next : undefined } });
+    if (polled && (extended || picked.size)) return; // more have been asked for meanwhile
     extended = further;
     if (chosen.reason === undefined) groups.update(found.summary);
     table.update(further ? [...table.items, ...found.items] : found.items);
@@ -122,5 +123,5 @@ export default function deadLetters(target, _rest, page, every) {
   all.hidden = chosen.reason === undefined;
   put(target, h("h1", {}, "Dead letters"), panel("By reason and destination", groups.element, h("div", { class: "bar" }, field("Search", search, "grow"), field("Replay", how), where, replay, purge, all, which)),
     panel("Messages", about, table.element, more));
-  every(5, () => (picked.size || extended ? null : load()));
+  every(5, () => (picked.size || extended ? null : load(false, true)));
 }

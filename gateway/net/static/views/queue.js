@@ -37,10 +37,19 @@ export function one(target, name, page, every) {
     browse().catch((error) => notice(error.message, true));
   });
   let asked = 0;
+  let looking = 0;
   let next = null;
   let extended = false;
   const more = button("More", () => browse(true).catch((error) => notice(error.message, true)), "quiet", { hidden: true });
   const browse = async (further = false) => {
+    looking += 1; // the page does not look again by itself meanwhile: More and a search would begin anew
+    try {
+      await browsed(further);
+    } finally {
+      looking -= 1;
+    }
+  };
+  const browsed = async (further) => {
     const mine = (asked += 1);
     const items = further ? [...table.items] : [];
     const wanted = items.length + 50;
@@ -181,6 +190,6 @@ export function one(target, name, page, every) {
   };
   every(4, async () => {
     await show();
-    if (!extended && !picked.size) await browse();
+    if (!extended && !picked.size && !looking) await browse();
   });
 }
