@@ -35,7 +35,8 @@ class Feedback(IntEnum):
     QUEUE_LIMIT = 65547
     """The device's queue in the gateway is full."""
     LOOP = 65548
-    """The message has passed this gateway before."""
+    """The message has passed this gateway before. Kept for the number alone: nothing makes it, as such a publication is
+    known, not published again, and counted in `mqgate_messages_returned_total`."""
     REJECTED = 65549
     """The device refused the message with an MQTT 5 reason code."""
     SESSION_ENDED = 65550
