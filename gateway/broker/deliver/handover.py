@@ -451,7 +451,7 @@ class Handover:
         session.reports |= bool(report)
         if qos == 0 and away:
             self.reports.negative(publication, Feedback.DEVICE_UNKNOWN)
-            context.counters.messages_dropped["_none", "other"] += 1
+            context.counters.messages_dropped["_none", "away"] += 1
         elif qos == 0:
             self.reports.positive(publication)
         self.fan_out.copy(receiver, publication, prefixes)

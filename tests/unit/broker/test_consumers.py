@@ -22,6 +22,7 @@ version: 1
 to_mqtt:
   - {name: down, queue: DOWN.Q, topic: "down/{usr.site}", qos: from_persistence}
   - {name: one, queue: ONE.Q, topic: "cmd", client: "{usr.site}", qos: 1}
+  - {name: now, queue: NOW.Q, topic: "cmd", client: "{usr.site}", qos: 0}
   - {name: alarms, mq_topic: "plant/+/alarm"}
   - {name: own, mq_topic: "plant/#", subscription: "all.{gateway}"}
   - {name: strict, queue: STRICT.Q, topic: t, backout: {threshold: 2, queue: STRICT.ASIDE}}
@@ -160,6 +161,14 @@ def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Harne
     device = bench.device(5, "lima").connect(clean=False)
     assert [body for _, body in published(device)] == [b"stays", b"later"]
     balance(bench)
+
+
+def test_qos_0_for_a_device_that_is_away_has_a_reason_of_its_own(bench: Harness) -> None:
+    """Nobody is called at night for it, as for what is lost otherwise."""
+    bench.device(5, "lima").connect(clean=False).drop()
+    arrive(bench, "NOW.Q", message())
+    dropped = {series: count for series, count in bench.engine.counters.messages_dropped.items() if count}
+    assert dropped == {("_none", "away"): 1}
 
 
 @pytest.mark.parametrize("killed", [False, True])
