@@ -62,7 +62,7 @@ OF_LOAD = {"MqgateEventLoopLag", "MqgateReactorStall", "MqgateBridgeLatencyHigh"
 """What a machine that has too much to do makes fire, with windows of seconds."""
 FAULTS = {
     "MqgateAuthFailures", "MqgateConfigReloadFailed", "MqgateDeadLettering", "MqgateDisconnectStorm",
-    "MqgateErrorBudgetBurnFast", "MqgateEventLoopLag", "MqgateMessagesDropped", "MqgateMessagesHeld",
+    "MqgateErrorBudgetBurnFast", "MqgateEventLoopLag", "MqgateMessagesHeld", "MqgateMessagesNotPassedOn",
     "MqgateOldestMessageStale", "MqgatePutErrorsHigh", "MqgateQueueManagerDisconnected", "MqgateSetAside",
 }  # fmt: skip
 
