@@ -49,6 +49,7 @@ to_mq:
   - {name: readings, topic: "plant/#", queue: MQGATE.DEFAULT}
   - {name: lost, topic: "lost/#", queue: NO.SUCH.QUEUE, on_failure: {then: dead_letter}}
   - {name: shut, topic: "shut/#", queue: SHUT, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
+  - {name: given up, topic: "dropped/x", queue: NO.SUCH.QUEUE, on_failure: {retry: {times: 0}, then: drop}}
 """
 SECURITY = """
 security:
@@ -62,7 +63,8 @@ OF_LOAD = {"MqgateEventLoopLag", "MqgateReactorStall", "MqgateBridgeLatencyHigh"
 """What a machine that has too much to do makes fire, with windows of seconds."""
 FAULTS = {
     "MqgateAuthFailures", "MqgateConfigReloadFailed", "MqgateDeadLettering", "MqgateDisconnectStorm",
-    "MqgateErrorBudgetBurnFast", "MqgateEventLoopLag", "MqgateMessagesHeld", "MqgateMessagesNotPassedOn",
+    "MqgateErrorBudgetBurnFast", "MqgateEventLoopLag", "MqgateMessagesDropped", "MqgateMessagesHeld",
+    "MqgateMessagesNotPassedOn",
     "MqgateOldestMessageStale", "MqgatePutErrorsHigh", "MqgateQueueManagerDisconnected", "MqgateSetAside",
 }  # fmt: skip
 
@@ -152,10 +154,11 @@ def post(gateway: Running, path: str, body: dict[str, Any]) -> None:
 
 
 def refuse(gateway: Running, over: threading.Event) -> None:
-    """Publications that are dead-lettered, denied and held."""
+    """Publications that are dead-lettered, denied, dropped and held."""
     while not over.wait(0.1):
         publish(gateway, "lost/x", 1)
         publish(gateway, "denied/x")
+        publish(gateway, "dropped/x", 1)
         publish(gateway, "shut/x")
 
 
