@@ -117,13 +117,13 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_NO_TLS = {"UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "HTTP_REQUEST"}
-"""What OpenSSL reports when the other side does not begin TLS at all."""
+_NO_TLS = {"UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
+"""What OpenSSL reports when the other side does not begin TLS at all; the third from 3.2 on, instead of the second."""
 
 
 def untrusted(where: str, error: ssl.SSLError) -> str:
     """Returns why there is no TLS with the other side."""
-    if error.reason in _NO_TLS:
+    if error.reason in _NO_TLS or isinstance(error, ssl.SSLZeroReturnError):  # the latter from the Python of Debian 12
         return f"{where} does not seem to speak TLS: leave out --ca-file for a plain listener ({error})"
     if error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
         return f"{where} requires a client certificate: --certificate and --key ({error})"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+OPEN_ALREADY = "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -17,8 +18,8 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     """Yields a file that takes the place of an earlier one when all of it is on the disk: a failed attempt does not
     lose what was written before, and half a file is not taken for a complete one. It gets the permissions of the
     earlier one."""
-    if path.is_relative_to("/dev") or path.is_relative_to("/proc") or (path.exists() and not path.is_file()):
-        # a terminal or a pipe; or it is open already, as /dev/stdout is, and cannot be replaced
+    if any(path.is_relative_to(one) for one in OPEN_ALREADY) or (path.exists() and not path.is_file()):
+        # it is open already, as /dev/stdout is, and cannot be replaced; or a terminal or a pipe
         with path.open("w", encoding="utf-8") as out:
             yield out
         return

@@ -14,6 +14,7 @@ import pytest
 from certificates import Authority
 from click.testing import CliRunner
 
+from gateway.cli.connection import untrusted
 from gateway.cli.main import main
 
 
@@ -106,6 +107,13 @@ def test_who_speaks_tls_to_a_plain_port_is_told_of_it(tmp_path: Path) -> None:
     with served(lambda connection: connection.recv(65_536) and None) as port:
         code, said = published(port, "--ca-file", str(Authority(tmp_path).path))
     assert (code, "leave out --ca-file for a plain listener" in said) == (1, True), said
+
+
+def test_so_it_is_with_a_later_openssl_and_an_earlier_python() -> None:
+    newer, older = ssl.SSLError(1, "[SSL] record layer failure"), ssl.SSLZeroReturnError(6, "closed (EOF)")
+    newer.reason, older.reason = "RECORD_LAYER_FAILURE", ""
+    for error in (newer, older):
+        assert "leave out --ca-file for a plain listener" in untrusted("here:1", error)
 
 
 @pytest.mark.parametrize(

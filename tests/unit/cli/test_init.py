@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ def run(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *arguments], check=False, capture_output=True, text=True,
         input="secret\nsecret\n",
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # half a module of bytecode would be there for good
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
     )  # fmt: skip
 
