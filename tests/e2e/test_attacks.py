@@ -22,6 +22,7 @@ from certificates import Authority
 from gateways import RunningGateway
 from OpenSSL import SSL
 from patient_device import Device
+from waiting import until_idle
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.mqtt import client, writer
@@ -121,18 +122,6 @@ security: {{anonymous: true, password_file: users}}
         ran, waited, _ = file.read_text().split() if file.exists() else ("1", "0", "0")
         return int(ran), int(waited)
 
-    def at_rest(self) -> None:
-        """Wait until no thread has anything to compute, however late it gets a processor: passwords of guessers that
-        are gone may still be under way, and take 64 MiB each."""
-        assert self.running.process is not None
-        threads, until, quiet = Path(f"/proc/{self.running.process.pid}/task"), time.monotonic() + CLOSED, 0
-        while quiet < 5:
-            assert time.monotonic() < until, "the gateway is still at it"
-            time.sleep(0.02)
-            with contextlib.suppress(OSError):  # one of them has just ended
-                states = [stat.read_text().rpartition(") ")[2][0] for stat in threads.glob("*/stat")]
-                quiet = 0 if "R" in states else quiet + 1
-
     def forget_peak(self) -> None:
         """VmHWM begins anew."""
         assert self.running.process is not None
@@ -169,7 +158,8 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 @contextlib.contextmanager
 def attack(target: Target, growth: int) -> Iterator[contextlib.ExitStack]:
     """The canary lives through what happens inside; sockets entered into the stack are closed afterwards."""
-    target.at_rest()
+    assert target.running.process is not None
+    until_idle(target.running.process.pid)  # passwords of guessers that are gone may be under way, and take 64 MiB each
     target.forget_peak()
     before = target.memory("VmRSS")
     target.control.begin()

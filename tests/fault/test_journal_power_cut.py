@@ -4,7 +4,6 @@ reported.
 
 from __future__ import annotations
 
-import gc
 import random
 import shutil
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from open_files import open_files
 
 from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal import Store, StoreOptions
@@ -254,15 +254,10 @@ def test_a_frame_a_user_wrote_is_not_taken_for_one(tmp_path: Path) -> None:
 
 
 def test_neither_failing_nor_closing_leaves_files_open(journal: Journal, tmp_path: Path) -> None:
-    def descriptors() -> int:
-        gc.collect()  # what tests before this one have left open is not closed in between
-        return len(list(Path("/proc/self/fd").iterdir()))
-
     copy = shutil.copytree(journal.path, tmp_path / "damaged")
     data = bytearray((copy / journal.newest.name).read_bytes())
     data[0] = data[header_area(OPTIONS.segment_bytes)] = 1
     (copy / journal.newest.name).write_bytes(data)
-    before = descriptors()
     for _ in range(3):
         with pytest.raises(StoreCorrupt):
             opened(copy)
@@ -272,5 +267,5 @@ def test_neither_failing_nor_closing_leaves_files_open(journal: Journal, tmp_pat
     store = opened(whole)
     commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[b"x" * 100_000])]))
     store.close()
-    assert descriptors() == before
+    assert open_files(tmp_path) == 0
     assert (whole / "notes.segment").exists()

@@ -24,7 +24,7 @@ ROUNDS = 40 if os.environ.get("MQGATE_LONG") else 3
 def publish_until_killed(port: int, number: int, first: int, qos: int, acked: list[bytes], sent: list[bytes]) -> None:
     """One publisher; what was acknowledged is what its ack was read for."""
     try:
-        with Device("127.0.0.1", port, f"pub-{number}", version=(3, 4, 5)[number % 3], timeout=5) as device:
+        with Device("127.0.0.1", port, f"pub-{number}", version=(3, 4, 5)[number % 3]) as device:
             device.connect()
             count = first
             while True:

@@ -6,6 +6,7 @@ import socket
 import time
 
 from broker_harness import Harness
+from waiting import until
 
 from gateway.app.reports.log_lines import stalled
 from gateway.net.hub import Hub
@@ -79,9 +80,7 @@ def test_where_the_reactor_is_is_noted_while_it_is_there() -> None:
     turns, told = watched()
     turns.watch()
     turns.begin()
-    until = time.monotonic() + 20
-    while not turns._seen[0] and time.monotonic() < until:
-        Waker._run(lambda: time.sleep(0.1))
+    Waker._run(lambda: until(lambda: turns._seen[0]))
     turns.end()
     turns.close()
     assert told[0].at.startswith("net.scheduler._run:")

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from open_files import open_files
 
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.journal.commit_mark import MARK_NAME, committed, drop_mark, is_removed, set_mark
@@ -20,10 +21,6 @@ def put(store: Store) -> None:
     prepared = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"x"])]), 1.0)
     store.write(prepared)
     store.apply(prepared)
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_it_is_told_while_it_is_held(tmp_path: Path) -> None:
@@ -70,10 +67,10 @@ def test_asking_neither_keeps_an_owner_out_nor_lets_go_of_its_lock(tmp_path: Pat
     tmp_path.mkdir()
     held = set_mark(tmp_path, 1)
     assert set_mark(tmp_path, 1) == -1
-    before = open_files()
+    before = open_files(tmp_path)
     for _ in range(3):
         assert committed(tmp_path) == 0
-    assert open_files() == before
+    assert open_files(tmp_path) == before
     drop_mark(held)
     again = set_mark(tmp_path, 9)
     assert committed(tmp_path) == 8
@@ -99,7 +96,7 @@ def test_one_that_was_removed_is_made_again(tmp_path: Path) -> None:
     put(store)
     (tmp_path / MARK_NAME).unlink()
     assert committed(tmp_path) is None
-    before = open_files()
+    before = open_files(tmp_path)
     under_way = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"y"])]), 1.0)
     store.look_after_files()
     assert committed(tmp_path) is None, "its writer may just be moving it"
@@ -109,6 +106,6 @@ def test_one_that_was_removed_is_made_again(tmp_path: Path) -> None:
     assert committed(tmp_path) == 2
     put(store)
     assert committed(tmp_path) == 3
-    assert open_files() == before
+    assert open_files(tmp_path) == before
     store.close()
     assert committed(tmp_path) is None
