@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,9 @@ BRIDGE = ("mq-bridge",)
 LOCK = Path(__file__).parents[2] / "deploy" / "requirements.lock"
 """Versions and hashes of all of them."""
 TEST_SOURCE = Path(__file__).parents[1] / "unit" / "mqi" / "c" / "library_test.c"
-SANITIZERS = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
+CHECKS = "undefined" if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY else "address,undefined"
+"""That of addresses reserves terabytes, which a process has not under `ulimit -v`."""
+SANITIZERS = ("-g", "-O0", f"-fsanitize={CHECKS}", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 
 
 @cache
