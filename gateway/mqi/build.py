@@ -75,7 +75,10 @@ def _digest(*parts: object) -> str:
 
 def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mqgate"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "mqgate"
+    except RuntimeError:  # a user whom the system does not know, as in a container
+        raise BuildFailed("this user has no home for the MQI library: choose a place (--out), or set HOME") from None
 
 
 def _compile(made: Path, generated: dict[str, str], sources: dict[str, str], command: Sequence[str]) -> None:
@@ -93,7 +96,7 @@ def _compile(made: Path, generated: dict[str, str], sources: dict[str, str], com
 def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  the system's compiler
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # the latter too where PATH names a folder that may not be looked into
         raise BuildFailed(f"no C compiler `{command[0]}`: install one (Debian: gcc libc6-dev) or set CC") from None
     if done.returncode:
         raise BuildFailed(f"{command[0]} could not compile the MQI library:\n{done.stderr.strip()}")

@@ -27,6 +27,10 @@ from gateway.mqi.headers import headers
 from gateway.mqi.prototypes import bag_stubs
 
 BINDINGS = ("ibmmq", "pymqi")
+if not os.access(
+    next(one for one in (Path.home() / ".cache", Path.home(), *Path.home().parents) if one.exists()), os.W_OK
+):
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path(tempfile.gettempdir()) / f"mqgate-cache-{os.getuid()}"))
 BRIDGE = ("mq-bridge",)
 LOCK = Path(__file__).parents[2] / "deploy" / "requirements.lock"
 """Versions and hashes of all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +37,24 @@ def test_a_folder_of_ones_own_is_filled_and_left_alone_afterwards(tmp_path: Path
 
 
 def test_without_a_compiler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(BuildFailed, match="install one"):
-        build(tmp_path / "mqi")
+    (tmp_path / "denied").write_text("may not be executed")
+    for compiler in ("no-such-compiler", str(tmp_path / "denied")):
+        monkeypatch.setenv("CC", compiler)
+        with pytest.raises(BuildFailed, match="install one"):
+            build(tmp_path / "mqi")
+
+
+def test_a_user_without_a_home_is_told_to_choose_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container with a number for a user."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(BuildFailed, match="choose a place"):
+        build()
 
 
 def test_a_place_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
