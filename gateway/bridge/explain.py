@@ -6,6 +6,7 @@ This is what `mqgate explain`, the dashboard's try-out box and the tests next to
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from heapq import nsmallest
 
 from gateway.bridge.inbound import Built, Origin, Plan, Prepared, plan
 from gateway.bridge.message import read_message
@@ -120,13 +121,11 @@ def _considered(
     for route in matching:
         applies, why = _verdict(route, context, payload, used, matching)
         found.append(_entry(route.rule, applies=applies, why=why))
-    here = {id(route) for route in matching}
-    others = sorted(
-        ((_common(route.rule, origin.topic), route) for route in table.routes if id(route) not in here),
-        key=lambda pair: (-pair[0], pair[1].rule.position),
-    )
+    here, levels = {id(route) for route in matching}, origin.topic.split("/")
+    others = (route for route in table.routes if id(route) not in here)
     found += [
-        _entry(route.rule, applies=False, why=_difference(route.rule, origin.topic)) for _, route in others[:MAX_OTHERS]
+        _entry(route.rule, applies=False, why=_difference(route.rule, levels))
+        for route in nsmallest(MAX_OTHERS, others, lambda route: -_common(route.rule, levels))
     ]
     return found
 
@@ -151,20 +150,19 @@ def _conditional(route: Route) -> bool:
     return bool(route.conditions) or route.pending
 
 
-def _common(rule: InboundRule, topic: str) -> int:
+def _common(rule: InboundRule, levels: list[str]) -> int:
     """How many levels are the same, from the left."""
     count = 0
-    for wanted, level in zip(rule.levels, topic.split("/"), strict=False):
+    for wanted, level in zip(rule.levels, levels, strict=False):
         if wanted not in ("+", level):
             break
         count += 1
     return count
 
 
-def _difference(rule: InboundRule, topic: str) -> str:
-    levels = topic.split("/")
-    at = _common(rule, topic)
-    if topic.startswith("$") and rule.levels[0] in ("+", "#"):
+def _difference(rule: InboundRule, levels: list[str]) -> str:
+    at = _common(rule, levels)
+    if levels[0].startswith("$") and rule.levels[0] in ("+", "#"):
         return "a wildcard in front does not match topics beginning with `$`"
     if at < len(rule.levels) and at < len(levels):
         return f"level {at + 1} is `{levels[at]}`, not `{rule.levels[at]}`"

@@ -108,8 +108,7 @@ def test_a_rule_that_cannot_be_followed_says_what_comes_of_the_message(asked, th
 def test_only_the_nearest_of_many_other_rules_are_explained():
     rules = "to_mq:\n" + "".join(f"  - {{name: r{n}, topic: a/{n}, queue: Q}}\n" for n in range(500))
     found = explained("a/77/x", rules=rules).considered
-    assert len(found) == 20
-    assert found[0].rule == "r77"
+    assert [one.rule for one in found] == ["r77", *(f"r{n}" for n in range(19))]
 
 
 def test_the_access_list_is_asked_first():
