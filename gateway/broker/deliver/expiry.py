@@ -45,6 +45,8 @@ class Expiry:
         self.reports = reports
         self._due: dict[Session, float] = {}
         self._looking = False
+        self._ahead: Iterator[Session] = iter(())
+        """The sessions that are still to be looked at, of those that had something to expire when the look began."""
         self._under_way: set[Session] = set()
         """Sessions whose messages are being looked at."""
 
@@ -59,18 +61,25 @@ class Expiry:
 
     def tick(self, now: float) -> Iterator[None]:
         """Look at the sessions whose next message is due, one at each step, passing over the others; the messages of a
-        connected client are looked at when they are sent."""
-        for number, session in enumerate(list(self._due)):
+        connected client are looked at when they are sent. While a remote queue manager is asked about one, those behind
+        it wait: the answer goes on with them, so that each is passed over once however many are due."""
+        if self._looking:
+            return
+        self._ahead = iter(list(self._due))
+        yield from self._go_on(now)
+
+    def _go_on(self, now: float) -> Iterator[None]:
+        for number, session in enumerate(self._ahead):
             is_due = self._due.get(session, inf) <= now
             if is_due or number % PASSED == 0:
                 yield
             if not is_due:
                 continue
-            if self._looking:
-                return
             if session.ended:
                 self._due.pop(session, None)
             elif self._is_away(session) and session not in self._under_way and not self._look(session):
+                return
+            if self._looking:
                 return
 
     def _is_away(self, session: Session) -> bool:
@@ -90,7 +99,7 @@ class Expiry:
                 work = partial(self._take_expired, session, rows, due)
                 context.slices.run(f"expired messages of {session.key.hex()}", work)
             if context.remote_reads is not None and there:
-                context.slices.run("expiry", partial(self.tick, context.now))
+                context.slices.run("expiry", partial(self._go_on, context.now))
 
         def read() -> Iterable[Stored]:
             rows = stored_for(context.queue_manager, session.key)

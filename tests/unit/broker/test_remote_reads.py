@@ -13,6 +13,7 @@ from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.ports.sources import Backout
 from gateway.session.record import key_of
+from gateway.session.session import Session
 
 
 @pytest.fixture
@@ -324,6 +325,36 @@ def test_messages_that_expire_go_when_the_queue_manager_is_back(bench: Harness) 
     bench.advance(7)
     answers(bench)
     assert (stored(bench, "one"), stored(bench, "two")) == (1, 1)
+
+
+class CountedLookups(dict[Session, float]):
+    """Counts how often a session's time is asked for."""
+
+    count = 0
+
+    def get(self, *args: Any) -> Any:
+        self.count += 1
+        return super().get(*args)
+
+
+def test_however_many_sessions_have_something_due_the_others_are_passed_over_once(bench: Harness) -> None:
+    """One is asked about after the other, and its answer does not begin with the first again."""
+    sender, names = bench.device(5, "pub").connect(), range(40)
+    for topic, seconds in (("later", 1000), ("soon", 5)):
+        for number in names:
+            device = bench.device(5, f"{topic}-{number}").connect(clean=False)
+            device.subscribe(topic, 1)
+            device.drop()
+        sender.publish(topic, b"x", 1, 1, properties=prop.encode({prop.MESSAGE_EXPIRY_INTERVAL: seconds}))
+        answers(bench)
+    expiry = bench.engine.expiry
+    expiry._due = counted = CountedLookups(expiry._due)
+    assert len(counted) == 2 * len(names)
+    bench.clock.advance(6)
+    bench.engine.tick()
+    answers(bench)
+    assert [stored(bench, f"soon-{number}") for number in names] == [0] * len(names)
+    assert counted.count == 2 * len(names)
 
 
 def test_a_tick_reads_nothing_itself(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
