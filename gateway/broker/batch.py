@@ -483,34 +483,39 @@ class Batch:
         into.destinations[destination.address] = self.destinations.pop(destination.address)
         into.rows += destination.rows
         self.rows -= destination.rows
-        for mark in destination.marks.values():
-            self._hand_over(mark, into)
+        self._hand_over(destination.marks.values(), into)
 
     def _copy_rows(self, into: Batch, source: Destination, rows: list[int]) -> dict[Row, Row]:
         """Append rows to the other batch's destination with the same address. Returns the new row for each."""
         places: dict[Row, Row] = {}
+        marks: list[Mark] = []
         for row in rows:
             head, body = source.puts.heads[row], source.puts.bodies[row]
             target, at = places[source, row] = into.put(source.address, source.policy(row), head, body)
             mark = source.marks.pop(row, None)
             if mark is not None:
                 target.mark(at, mark._replace(source=None))
-                self._hand_over(mark, into)
+                marks.append(mark)
+        self._hand_over(marks, into)
         into.destinations[source.address].segmented |= source.segmented
         return places
 
-    def _hand_over(self, mark: Mark, into: Batch) -> None:
-        """Have the other batch remove the staged message that a row releases from its queue. A will is kept until
+    def _hand_over(self, marks: Iterable[Mark], into: Batch) -> None:
+        """Have the other batch remove the staged messages that rows release from their queues. A will is kept until
         then."""
-        if mark.released is not None:
-            session, _, token = mark.released
-            takes = self.takes.get((STAGED, session.staged_key))
-            if takes is not None and token in takes.tokens:
-                takes.tokens.remove(token)
-                into.take(STAGED, session.staged_key, token)
-        if mark.will is not None:
-            self.replace(WILLS, mark.will.key, mark.will.record)
-            into.replace(WILLS, mark.will.key, None)
+        released: dict[bytes, set[Token]] = {}
+        for mark in marks:
+            if mark.released is not None:
+                session, _, token = mark.released
+                released.setdefault(session.staged_key, set()).add(token)
+            if mark.will is not None:
+                self.replace(WILLS, mark.will.key, mark.will.record)
+                into.replace(WILLS, mark.will.key, None)
+        for key, tokens in released.items():
+            takes = self.takes.get((STAGED, key))
+            if takes is not None:  # one look at all: removing each by itself would be a square
+                into.taken(STAGED, key).extend([token for token in takes.tokens if token in tokens])
+                takes.tokens[:] = [token for token in takes.tokens if token not in tokens]
 
     def rename_released(self, released: Released, anew: Released) -> None:
         """Note that a staged message has been stored again, under another token."""

@@ -54,8 +54,9 @@ def _columns(batch: Batch) -> Columns:
 def _in_order(first: Iterable[Name], columns: Collection[Iterable[Name]]) -> Sequence[Name]:
     """All publications, in the order of each column. Dead letters of several queues may contradict what other queues
     have; then it is that of one column."""
-    if len(columns) == 1:
-        return list(first)
+    order = list(first)
+    if all(list(column) == order for column in columns):
+        return order
     sorter: TopologicalSorter[Name] = TopologicalSorter()
     for column in columns:
         for name in column:
@@ -65,7 +66,7 @@ def _in_order(first: Iterable[Name], columns: Collection[Iterable[Name]]) -> Seq
     try:
         return list(sorter.static_order())
     except CycleError:
-        return list(dict.fromkeys(chain(first, *columns)))
+        return list(dict.fromkeys(chain(order, *columns)))
 
 
 def _moved(batch: Batch, columns: Columns, going: set[Name]) -> Batch:

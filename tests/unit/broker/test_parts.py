@@ -8,6 +8,14 @@ import pytest
 from broker_harness import Device, Harness, Queues
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREL, balance, bodies
 
+from gateway.broker.batch import Batch
+from gateway.broker.marks import Mark
+from gateway.broker.refused.parts import cut
+from gateway.ports.batch import Address
+from gateway.ports.failure_policy import Policy
+from gateway.ports.state_queues import STAGED
+from gateway.session.session import Session
+
 HOLDING = (
     MAPPING.replace("times: 2, ", "").replace("THEN", "hold").replace("queue: SECOND.Q}", "queue: SECOND.Q, HELD}")
 )
@@ -38,6 +46,34 @@ def ended(bench: Harness) -> None:
     assert (parking.rows, parking.unanswered) == (0, 0)
     assert bench.queues.depth("MQGATE.STAGED") == 0
     balance(bench)
+
+
+class CountedToken(int):
+    """Counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedToken.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = int.__hash__
+
+
+def test_staged_messages_are_not_compared_with_each_other_when_their_publications_are_cut_off() -> None:
+    """A client may have released 65,535 at once."""
+    rows, session, batch = 200, Session("d", 5), Batch()
+    address, policy = Address("FIRST.Q"), Policy("r", 0, 1.0, 1.0, "hold", "reject")
+    for number in range(rows):
+        destination, row = batch.put(address, policy, b"", b"%d" % number)
+        token = CountedToken(number)
+        destination.mark(row, Mark((session, number, token)))
+        batch.take(STAGED, session.staged_key, CountedToken(number))
+    rest = cut(batch, batch.destinations[address])
+    assert rest is not None
+    taken = [one.takes[STAGED, session.staged_key].tokens for one in (batch, rest)]
+    assert taken == [list(range(rows // 2)), list(range(rows // 2, rows))]
+    assert CountedToken.compared <= 4 * rows
 
 
 @pytest.mark.parametrize("qos", [1, 2])
