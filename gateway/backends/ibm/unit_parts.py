@@ -2,6 +2,10 @@
 
 Messages are put before those they came from are taken. So a failure between two parts loses nothing; a message may then
 be there twice, and no device has been sent an acknowledgement for it.
+
+What other gateways are told comes last and in one part with the records that are replaced: a gateway that is told that
+a session is its own looks at the record at once. Where these are more than a part may hold, it is told first, and looks
+again until the record follows; if nothing follows, the record still names the gateway from which somebody takes over.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gateway.backends.ibm.connection import messages_of
+from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.ports.batch import Done, Moves, Outcome, Puts, Takes, Token, Unit
+from gateway.ports.state_queues import GATEWAYS
 
 LARGEST = 5000
 """The most messages of one unit of work, even if the queue manager allows more: it keeps locks and log for all of
@@ -28,59 +34,68 @@ def parts_of(unit: Unit, limit: int) -> list[tuple[Unit, list[int]]]:
     """Returns parts of at most `limit` messages each, with the place in `unit.puts` of each of their runs."""
     parts: list[tuple[Unit, list[int]]] = []
     room = 0
-    for rows, place, add in _pieces(unit, limit):
+    for piece, places in _pieces(unit, limit):
+        rows = rows_of(piece)
         if rows > room or not parts:
             parts.append((Unit(), []))
             room = limit
-        part, places = parts[-1]
-        add(part)
-        if place is not None:
-            places.append(place)
+        part, noted = parts[-1]
+        part.puts += piece.puts
+        part.moves += piece.moves
+        part.takes += piece.takes
+        part.replaces += piece.replaces
+        noted += places
         room -= rows
     return parts
 
 
-_Piece = tuple[int, int | None, Callable[[Unit], None]]
+_Piece = tuple[Unit, list[int]]
+"""What stays together, and the place in `unit.puts` of each of its runs."""
 
 
 def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
+    told = [place for place, puts in enumerate(unit.puts) if puts.queue == GATEWAYS]
     for place, puts in enumerate(unit.puts):
-        if not puts.syncpoint:  # not part of a unit of work, however long
-            yield 0, place, lambda part, puts=puts: part.puts.append(puts)  # type: ignore[misc]
-            continue
-        for run in _cut_puts(puts, limit):
-            yield len(run.heads), place, lambda part, run=run: part.puts.append(run)  # type: ignore[misc]
+        if place not in told:
+            yield from _cut_puts(puts, place, limit)
     for moves in unit.moves:
         for some in _cut_moves(moves, max(1, limit // 2)):
-            yield 2 * len(some.tokens), None, lambda part, some=some: part.moves.append(some)  # type: ignore[misc]
+            yield Unit(moves=[some]), []
     for takes in unit.takes:
-        for rows, tokens in _cut_takes(takes, limit):
-            cut = Takes(takes.queue, takes.key, tokens)
-            yield rows, None, lambda part, cut=cut: part.takes.append(cut)  # type: ignore[misc]
+        for tokens in _cut_takes(takes, limit):
+            yield Unit(takes=[Takes(takes.queue, takes.key, tokens)]), []
+    last = Unit([unit.puts[place] for place in told], replaces=unit.replaces)
+    if rows_of(last) <= limit:
+        yield last, told
+        return
+    for place in told:
+        yield from _cut_puts(unit.puts[place], place, limit)
     for one in unit.replaces:
-        yield 2, None, lambda part, one=one: part.replaces.append(one)  # type: ignore[misc]
+        yield Unit(replaces=[one]), []
 
 
-def _cut_takes(takes: Takes, limit: int) -> Iterator[tuple[int, list[Token]]]:
-    """Yields tokens with how many messages they are: a message in segments counts as several, and is taken as a
-    whole."""
+def _cut_takes(takes: Takes, limit: int) -> Iterator[list[Token]]:
+    """Yields some tokens at a time: a message in segments counts as several, and is taken as a whole."""
     some: list[Token] = []
     rows = 0
     for token in takes.tokens:
         weight = messages_of(token)
         if some and rows + weight > limit:
-            yield rows, some
+            yield some
             some, rows = [], 0
         some.append(token)
         rows += weight
     if some:
-        yield rows, some
+        yield some
 
 
-def _cut_puts(puts: Puts, limit: int) -> Iterator[Puts]:
+def _cut_puts(puts: Puts, place: int, limit: int) -> Iterator[_Piece]:
+    if not puts.syncpoint:  # not part of a unit of work, however long
+        yield Unit([puts]), [place]
+        return
     for start in range(0, len(puts.heads), limit):
         rows = slice(start, start + limit)
-        yield replace(puts, heads=puts.heads[rows], bodies=puts.bodies[rows], tokens=())
+        yield Unit([replace(puts, heads=puts.heads[rows], bodies=puts.bodies[rows], tokens=())]), [place]
 
 
 def _cut_moves(moves: Moves, limit: int) -> Iterator[Moves]:

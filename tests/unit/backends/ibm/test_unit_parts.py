@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.backends.ibm.unit_parts import DividedUnit, largest, parts_of
 from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Replace, Takes, Unit
+from gateway.ports.state_queues import GATEWAYS, SESSIONS
 
 
 def _unit(puts: list[int], moves: list[int], takes: list[int], replaces: int) -> Unit:
@@ -64,6 +65,31 @@ def test_parts_hold_everything_once_in_order(
     ]
     order = [kind for kind, _ in groupby(kinds)]
     assert order == [kind for kind in ("put", "move", "take", "replace") if kind in order]
+
+
+def _given(sessions: int, others: int) -> Unit:
+    """Sessions that are given to another gateway, which is told, beside what is put to a queue."""
+    told = Puts(GATEWAYS, key=b"other", heads=[b"yours"] * sessions, bodies=[b""] * sessions)
+    more = Puts("Q", heads=[b"h"] * others, bodies=[b""] * others)
+    records = [Replace(SESSIONS, b"%d" % number, b"") for number in range(sessions)]
+    return Unit([told, more], [Takes("T", b"", list(range(others)))], [], records)
+
+
+def test_another_gateway_is_told_of_sessions_in_the_part_that_gives_them() -> None:
+    parts = parts_of(_given(sessions=5, others=40), 20)
+    assert all(rows_of(part) <= 20 for part, _ in parts)
+    ((part, places),) = [one for one in parts if any(run.queue == GATEWAYS for run in one[0].puts)]
+    assert (len(part.replaces), places[-1]) == (5, 0)
+    assert (part, places) == parts[-1], "what is said refers to what has been put and taken before"
+
+
+def test_another_gateway_is_told_before_records_that_are_more_than_one_part() -> None:
+    """If nothing follows, the record still names the gateway from which somebody takes over."""
+    parts = [part for part, _ in parts_of(_given(sessions=30, others=4), 20)]
+    assert all(rows_of(part) <= 20 for part in parts)
+    last_told = max(at for at, part in enumerate(parts) if any(run.queue == GATEWAYS for run in part.puts))
+    assert last_told <= min(at for at, part in enumerate(parts) if part.replaces)
+    assert sum(len(run.heads) for part in parts for run in part.puts if run.queue == GATEWAYS) == 30
 
 
 class _Backend:
