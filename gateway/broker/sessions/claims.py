@@ -87,6 +87,11 @@ class Claims:
         """The clients that wait; those that have waited longest come first."""
         return self._claims.keys()
 
+    def number(self, client_id: str) -> int:
+        """The number of the client's questions to others; 0 if it does not wait."""
+        claim = self._claims.get(client_id)
+        return 0 if claim is None else claim.number
+
     def add(self, client_id: str, waiter: Waiter) -> bool:
         """Let the CONNECT of a client wait. Returns False if it is refused, because another user is connecting with the
         same client identifier."""
@@ -138,6 +143,13 @@ class Claims:
         claim = self._claims.pop(client_id)
         self._withdraw(client_id, claim)
         claim.waiter.call()
+
+    def refuse(self, client_id: str, reason: int, text: str) -> None:
+        """Refuse the client's CONNECT: its session should be there and is not."""
+        claim = self._claims[client_id]
+        claim.refusal = reason, text
+        self._withdraw(client_id, claim)
+        self._give_up(client_id, claim)
 
     def _withdraw(self, client_id: str, claim: Claim) -> None:
         """Tell the gateways that have not answered not to answer any more; else they would give the session away again

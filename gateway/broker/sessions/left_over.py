@@ -13,11 +13,14 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
+from gateway.broker.refused.set_aside import aside_of
 from gateway.broker.sessions.recovery import read_staged
-from gateway.broker.sessions.stored_records import Left, Looked, Staged
+from gateway.broker.sessions.stored_records import Left, Looked, Staged, of_nobody, record_of
 from gateway.broker.steps import Reads
 from gateway.ports.batch import BatchQueueManager, Stored
-from gateway.ports.state_queues import OUT, PAGE, STAGED, WILLS
+from gateway.ports.counters import UnitKind
+from gateway.ports.ownership import Owners
+from gateway.ports.state_queues import OUT, PAGE, SESSIONS, STAGED, WILLS
 from gateway.session.record import key_of
 
 _MANY = 100
@@ -139,6 +142,20 @@ def left_by_pages(
         except Exception as error:  # noqa: BLE001 -- whoever restores the session sets it aside
             unread = error
     return Left(record, looked, read, unread, wills, stored)
+
+
+def record_or_aside(
+    context: Context, owners: Owners, what: UnitKind, key: bytes, stored: Stored
+) -> dict[str, Any]:  # fmt: skip
+    """A record on a state queue; empty, and set aside, if nobody can read whose it is."""
+    try:
+        return record_of(what, stored)
+    except (ValueError, TypeError) as error:
+        queue = SESSIONS if what == "session" else WILLS
+        others = set(owners.peers()).difference(owners.expired_owners())
+        aside = of_nobody if others else partial(aside_of, queue, key, stored)
+        context.set_aside.keep(what, key.hex(), error, aside)
+        return {}
 
 
 def _nothing() -> None:

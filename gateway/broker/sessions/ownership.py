@@ -8,7 +8,7 @@ orphaned; one other gateway, its successor, takes them over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -25,20 +25,19 @@ from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.gateways.unfinished import Unfinished
 from gateway.broker.publish.router import Router
-from gateway.broker.refused.set_aside import aside_of
 from gateway.broker.sessions.claims import Claims, Standing
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.joining import Joining
-from gateway.broker.sessions.left_over import Begun, LeftOver, Orphan, begin_several, left_by_pages
+from gateway.broker.sessions.left_over import Begun, LeftOver, Orphan, begin_several, left_by_pages, record_or_aside
+from gateway.broker.sessions.looks import Found, Looks
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
-from gateway.broker.sessions.stored_records import Left, Unread, of_nobody, record_of
+from gateway.broker.sessions.stored_records import Left, Unread
 from gateway.broker.sessions.wills import Wills
-from gateway.broker.steps import WAIT, Reads, Steps, ask_in_steps, waited_for
+from gateway.broker.steps import WAIT, Steps, waited_for
 from gateway.errors import MQError
 from gateway.ports.batch import Stored
-from gateway.ports.counters import UnitKind
 from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, WILLS
 from gateway.session.record import decode_json, encode_json, key_of
@@ -101,6 +100,7 @@ class Ownership:
         """Questions that cannot be answered yet, by client."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
+        self.looks = Looks(context, self.instance, self.claims, self._receiving)
         self._until_received: list[Message] = []
         """Messages that a gateway is no more, and what followed them, while sessions are read that may come from there:
         its successor goes on when it is known here who gets what it has left."""
@@ -240,7 +240,7 @@ class Ownership:
             self._deferred |= {client_id: left} if left else {}
         elif kind in {"none", "wait", "anothers"}:
             if self.claims.answered(message):
-                self._go_on(client_id)
+                self._look_for(client_id)
         elif kind in {"ended", "gone", "handed over"}:
             self._taken_over_elsewhere(kind, message["gateway"], message["from"])
         elif kind == "follows":
@@ -376,31 +376,17 @@ class Ownership:
     def _receive(self, message: Message) -> None:
         """Read the session that another gateway has transferred; its device may be waiting for it."""
         self.owners.reached("receiving")
-        ask_in_steps(self.context, self._read(message["client"]), partial(self._received, message))
+        self.looks.given(message["client"], partial(self._received, message))
 
-    def _read(self, client_id: str) -> Reads[Left | Unread | None]:
-        for stored in (yield partial(self.context.queue_manager.fetch, SESSIONS, key_of(client_id), 1)):
-            try:
-                record = record_of("session", stored)
-            except (ValueError, TypeError) as error:
-                return Unread(stored, error)
-            if record.get("owner") == self.instance:
-                return (yield from left_by_pages(self.context, record, stored))
-        return None
-
-    def _received(self, message: Message, left: Left | Unread | MQError | None) -> None:
-        if isinstance(left, MQError):  # it is away for the moment
-            self.context.scheduler.later(_RETRY_SECONDS, lambda: self._receive(message))
-            return
+    def _received(self, message: Message, found: Found) -> None:
         client_id = message["client"]
         self._receiving.discard(client_id)
-        set_aside, key = self.context.set_aside, key_of(client_id)
-        if isinstance(left, Unread):
-            set_aside.keep("session", key.hex(), left.error, partial(aside_of, SESSIONS, key, left.stored))
-        elif left is not None and self.context.sessions.get(client_id) is None:
-            restore = partial(self._restore_received, left, message)
-            if set_aside.record("session", SESSIONS, key, left.stored, restore):
-                self.context.counters.mqtt_sessions_taken_over += 1
+        if isinstance(found, Unread):
+            self.looks.set_aside(client_id, found)
+        elif isinstance(found, Left):
+            self._take_in(client_id, found, partial(self._restore_received, found, message))
+        elif self.context.sessions.get(client_id) is None:
+            self.looks.miss_given(client_id, message)
         self.owners.reached("received")
         if client_id in self.claims:
             self._go_on(client_id)
@@ -409,6 +395,23 @@ class Ownership:
             messages, self._until_received = self._until_received, []
             for one in messages:
                 self._take(one["kind"], "", one)
+
+    def _take_in(self, client_id: str, left: Left, restore: Callable[[], object]) -> None:
+        if self.context.sessions.get(client_id) is None:
+            taken = self.context.set_aside.record("session", SESSIONS, key_of(client_id), left.stored, restore)
+            self.context.counters.mqtt_sessions_taken_over += taken
+
+    def _look_for(self, client_id: str) -> None:
+        """Let a client go on whose session no gateway says it has, if no record says otherwise either."""
+        self.looks.unowned(client_id, self._take_in_stray, self._go_on)
+
+    def _take_in_stray(self, client_id: str, left: Left) -> None:
+        message = self.looks.given_before(client_id)
+        restore = self._restore_stray if message is None else partial(self._restore_received, message=message)
+        self._take_in(client_id, left, partial(restore, left))
+
+    def _restore_stray(self, left: Left) -> None:
+        self._restore_will(self._restore(left), left)
 
     def _restore_received(self, left: Left, message: Message) -> None:
         if "now" in message:  # the clock by which that gateway has written it may show another time
@@ -505,13 +508,17 @@ class Ownership:
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
         self._answer_no_more(expired)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
-        wills = [(key, stored, record) for key, stored in kept if (record := self._record("will", key, stored))]
+        wills = [
+            (key, stored, record)
+            for key, stored in kept
+            if (record := record_or_aside(context, self.owners, "will", key, stored))
+        ]
         wills = [one for one in wills if one[2].get("owner", "") in expired]
         self._wills_due = {record.get("client", "") for _, _, record in wills}
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
             for key, stored in some:
-                record = self._record("session", key, stored)
+                record = record_or_aside(context, self.owners, "session", key, stored)
                 if record.get("owner", "") in expired and context.sessions.get(record["client"]) is None:
                     self._left_over.found(Orphan(key, stored, record))
             yield None
@@ -581,20 +588,9 @@ class Ownership:
         peers = self.owners.peers().union(self.owners.expired_owners()).difference({"", *gone})
         self.from_others.inherited(owner, found, peers)
 
-    def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
-        """A record on a state queue; empty, and set aside, if nobody can read whose it is."""
-        try:
-            return record_of(what, stored)
-        except (ValueError, TypeError) as error:
-            queue = SESSIONS if what == "session" else WILLS
-            others = set(self.owners.peers()).difference(self.owners.expired_owners())
-            aside = of_nobody if others else partial(aside_of, queue, key, stored)
-            self.context.set_aside.keep(what, key.hex(), error, aside)
-            return {}
-
     def _ask_for(self) -> None:
         """Ask for the clients that wait, except those that have to wait on; then answer what others ask."""
         sessions = self.context.sessions
         for client_id in self.claims.ask_again(lambda one: sessions.get(one) is not None, self._has_to_wait):
-            self._go_on(client_id)
+            self._look_for(client_id)
         self._ask_again()

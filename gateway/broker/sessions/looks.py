@@ -1,0 +1,128 @@
+"""Looks at the state queue for the session of one client: again for a bounded time while its record may be on its way.
+Pure.
+
+A record cannot be seen while a unit of work that has got it is open, and a unit of work may become visible message by
+message, or be committed in parts. That it is not there once does not say that there is no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import partial
+from typing import NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.refused.set_aside import aside_of
+from gateway.broker.sessions.claims import Claims
+from gateway.broker.sessions.left_over import left_by_pages
+from gateway.broker.sessions.stored_records import Left, Unread, record_of
+from gateway.broker.steps import Reads, ask_in_steps
+from gateway.errors import MQError
+from gateway.mqtt import reasons
+from gateway.ports.ownership import Message
+from gateway.ports.state_queues import SESSIONS
+from gateway.session.record import key_of
+
+LOOKS, LOOK_SECONDS = 20, 0.25
+"""How often, and how far apart in seconds, a record is looked for that should be there, or should not."""
+_RETRY_SECONDS = 1.0
+_RECORDS = 10
+"""The most records of one client that are looked at: a record that could not be seen was not replaced."""
+
+
+class Elsewhere(NamedTuple):
+    """The record of a session names another gateway as its owner."""
+
+    owner: str
+
+
+Found = Left | Unread | Elsewhere | None
+
+
+class Looks:
+    """Looks for stored sessions."""
+
+    def __init__(self, context: Context, instance: str, claims: Claims, receiving: Container[str]) -> None:
+        """`receiving`: clients whose sessions other gateways have given to this one, until they have been read."""
+        self.context = context
+        self.instance = instance
+        self.claims = claims
+        self.receiving = receiving
+        self._missed: dict[str, Message] = {}
+        """What other gateways have said as they gave sessions whose records were not found."""
+
+    def given(self, client_id: str, found: Callable[[Found], None]) -> None:
+        """Look for a session that another gateway has given to this one, until its record says so."""
+        self._look(client_id, lambda one: isinstance(one, Left | Unread), found)
+
+    def miss_given(self, client_id: str, message: Message) -> None:
+        """Note that a session that was given with this message has not been found; `given_before` is told of it."""
+        self._missed[client_id] = message
+        self.miss(client_id, f"gateway {message['from']} has given its session, whose record is not there")
+
+    def given_before(self, client_id: str) -> Message | None:
+        """The message with which a session was given, if it was not found then."""
+        return self._missed.pop(client_id, None)
+
+    def set_aside(self, client_id: str, unread: Unread) -> None:
+        """Set aside a session of this gateway that nobody can read."""
+        key = key_of(client_id)
+        aside = partial(aside_of, SESSIONS, key, unread.stored)
+        self.context.set_aside.keep("session", key.hex(), unread.error, aside)
+
+    def unowned(
+        self, client_id: str, take_in: Callable[[str, Left], None], go_on: Callable[[str], None]
+    ) -> None:  # fmt: skip
+        """Let a client go on whose session no gateway says it has, with what is found of it. If a record says that
+        another gateway has it, and still does after the last look, the client is refused."""
+        number = self.claims.number(client_id)
+
+        def found(one: Found) -> None:
+            if self.claims.number(client_id) != number or client_id in self.receiving:
+                return  # it has left, or others are asked anew, or have given it
+            if isinstance(one, Left):
+                take_in(client_id, one)
+            elif isinstance(one, Elsewhere) and self.context.sessions.get(client_id) is None:
+                self.miss(client_id, f"no gateway has its session, whose record names {one.owner}")
+                return
+            go_on(client_id)
+
+        self._look(client_id, lambda one: not isinstance(one, Elsewhere), found)
+
+    def miss(self, client_id: str, why: str) -> None:
+        """Count and report a session that should be there, and refuse its client: what began anew now would be in its
+        place."""
+        self.context.set_aside.keep("session", client_id, LookupError(why))
+        if client_id in self.claims:
+            self.claims.refuse(client_id, reasons.SERVER_UNAVAILABLE, "its session cannot be found now: connect again")
+
+    def _look(self, client_id: str, is_settled: Callable[[Found], bool], found: Callable[[Found], None]) -> None:
+        looks = 0
+
+        def seen(one: Found | MQError) -> None:
+            nonlocal looks
+            if isinstance(one, MQError):  # it is away for the moment
+                self.context.scheduler.later(_RETRY_SECONDS, look)
+            elif is_settled(one) or looks == LOOKS or self.context.sessions.get(client_id) is not None:
+                found(one)
+            else:
+                looks += 1
+                self.context.scheduler.later(LOOK_SECONDS, look)
+
+        def look() -> None:
+            ask_in_steps(self.context, self._read(client_id), seen)
+
+        look()
+
+    def _read(self, client_id: str) -> Reads[Found]:
+        found: Found = None
+        for stored in (yield partial(self.context.queue_manager.fetch, SESSIONS, key_of(client_id), _RECORDS)):
+            try:
+                record = record_of("session", stored)
+            except (ValueError, TypeError) as error:
+                found = found or Unread(stored, error)
+                continue
+            if record.get("owner", "") in {self.instance, ""}:
+                return (yield from left_by_pages(self.context, record, stored))
+            found = Elsewhere(record["owner"])
+        return found

@@ -1,0 +1,129 @@
+"""gateway.broker.sessions.looks: a session whose record cannot be seen, or names another gateway, is not begun anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Device
+from several_brokers import Estate, Node
+
+from gateway.mqtt import reasons
+from gateway.ports.state_queues import SESSIONS
+from gateway.session.record import decode_json, encode_json
+
+Row = tuple[int, tuple[int, bytes, bytes, bytes]]
+
+
+@pytest.fixture
+def estate() -> Estate:
+    """Two gateways; a client has a session at the first one and is away."""
+    made = Estate()
+    first, _ = made.start(), made.start()
+    device = first.bench.device(5, "moves").connect(clean=False)
+    made.settle(0.5)
+    device.subscribe("news", 1)
+    made.settle(0.5)
+    device.drop()
+    made.settle(0.5)
+    return made
+
+
+def nodes(estate: Estate) -> list[Node]:
+    return list(estate.nodes.values())
+
+
+def hide(estate: Estate) -> list[Row]:
+    """A unit of work has got the records of sessions: they are not seen until it is backed out."""
+    rows = list(estate.rows[SESSIONS].items())
+    estate.rows[SESSIONS].clear()
+    return rows
+
+
+def owned_by(rows: list[Row], owner: str) -> list[Row]:
+    """The rows with another owner in their records."""
+    return [
+        (token, (priority, key, md, encode_json(decode_json(data) | {"owner": owner})))
+        for token, (priority, key, md, data) in rows
+    ]
+
+
+def given(estate: Estate) -> tuple[Device, list[Row]]:
+    """The client comes to the second gateway, and is given its session; the record is hidden before it is read."""
+    first, second = nodes(estate)
+    device = second.bench.device(5, "moves").connect(clean=False)
+    while second.commit():
+        second.turn()
+    assert first.hear()
+    while first.commit():
+        first.turn()
+    return device, hide(estate)
+
+
+def connacks(device: Device) -> list[tuple[int, bool]]:
+    return [(packet[1].reason, packet[1].session_present) for packet in device.take() if packet[0] >> 4 == 2]
+
+
+def missed(node: Node) -> list[Any]:
+    return [one for one in node.bench.defects or () if one.what == "session"]
+
+
+def test_a_session_that_was_given_is_waited_for_until_its_record_is_seen(estate: Estate) -> None:
+    device, rows = given(estate)
+    estate.settle(2.0)
+    assert connacks(device) == []
+    estate.rows[SESSIONS].update(rows)
+    estate.settle(1.0)
+    assert connacks(device) == [(0, True)]
+
+
+def test_a_client_is_refused_if_the_session_that_was_given_is_not_found_and_has_it_when_it_is(estate: Estate) -> None:
+    _, second = nodes(estate)
+    second.bench.defects = []
+    device, rows = given(estate)
+    estate.settle(10.0)
+    assert connacks(device) == [(reasons.SERVER_UNAVAILABLE, False)]
+    assert len(missed(second)) == 1
+    estate.rows[SESSIONS].update(rows)
+    again = second.bench.device(5, "moves").connect(clean=False)
+    estate.settle(1.0)
+    assert connacks(again) == [(0, True)]
+    nodes(estate)[0].bench.device(5, "says").connect().publish("news", b"heard", 1, 1)
+    estate.settle(1.0)
+    assert [packet[4] for packet in again.take() if packet[0] >> 4 == 3] == [b"heard"]
+
+
+def test_the_record_that_names_this_gateway_counts_whatever_else_is_there_of_the_client(estate: Estate) -> None:
+    first, _ = nodes(estate)
+    device, rows = given(estate)
+    older = [(token - 1_000_000, row) for token, row in owned_by(rows, first.instance)]
+    estate.rows[SESSIONS].update(older + rows)
+    estate.settle(1.0)
+    assert connacks(device) == [(0, True)]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_no_session_is_begun_while_a_record_names_a_gateway_that_does_not_know_it(
+    estate: Estate, *, comes_back: bool
+) -> None:
+    first, second = nodes(estate)
+    second.bench.defects = []
+    rows = hide(estate)
+    session = first.bench.engine.sessions.get("moves")
+    assert session is not None
+    first.bench.engine.ownership._forget(session)
+    estate.rows[SESSIONS].update(rows)
+    device = second.bench.device(5, "moves").connect(clean=False)
+    estate.settle(2.0)
+    assert connacks(device) == []
+    if comes_back:
+        estate.rows[SESSIONS].update(owned_by(rows, second.instance))
+    estate.settle(6.0)
+    assert connacks(device) == [(0, True) if comes_back else (reasons.SERVER_UNAVAILABLE, False)]
+    assert len(missed(second)) == (0 if comes_back else 1)
+
+
+def test_a_client_of_whom_nothing_is_stored_begins_a_session(estate: Estate) -> None:
+    device = nodes(estate)[1].bench.device(5, "new").connect(clean=False)
+    estate.settle(0.5)
+    assert connacks(device) == [(0, False)]
