@@ -200,6 +200,25 @@ def test_ending_in_order_and_coming_back(queue_manager: EmbeddedQueueManager) ->
     assert sum(b"instance" in stored.data for _, stored in queue_manager.load(GATEWAYS)) == 3
 
 
+def test_one_that_ends_with_a_unit_of_work_in_doubt_does_not_say_that_it_has_ended(
+    queue_manager: EmbeddedQueueManager,
+) -> None:
+    """The queue manager holds the unit open: the records that it has got cannot be seen by who would take over."""
+    first, second = Member(), Member()
+    worker = first.queue_manager._workers[1]
+    held, worker._connection = worker._connection, None
+    assert held is not None
+    worker._marker.advance(held)
+    first.close()
+    time.sleep(LEASE / 2)
+    assert second.expired() == set()
+    time.sleep(LEASE)
+    assert second.expired() == set(), "its markers are not all there"
+    held.session.back()
+    until(lambda: second.expired() == {first.name})
+    second.close()
+
+
 @pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: it takes more than a lease")
 def test_an_entry_that_is_removed_by_hand_ends_its_gateway(queue_manager: EmbeddedQueueManager) -> None:
     member = Member()

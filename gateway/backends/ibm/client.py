@@ -209,7 +209,9 @@ class IbmQueueManager:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
         if self._membership is not None and not self._membership.thread.is_alive():
-            leaving = threading.Thread(target=self._membership.leave, name="mq-leave", daemon=True)
+            settled = all(worker.is_settled for worker in self._workers)
+            leave = partial(self._membership.leave, settled=settled)
+            leaving = threading.Thread(target=leave, name="mq-leave", daemon=True)
             leaving.start()
             leaving.join(max(1.0, until - time.monotonic()))
         self._reader.close()

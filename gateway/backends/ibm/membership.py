@@ -183,11 +183,12 @@ class Membership:
         """End after the wait in progress; `leave` does the rest."""
         self._stopping.set()
 
-    def leave(self) -> None:
-        """Say that this gateway has ended, so that others need not wait for its lease to expire. The workers and the
-        thread have ended."""
+    def leave(self, *, settled: bool = True) -> None:
+        """Say that this gateway has ended, so that others need not wait for its lease to expire. The thread has ended.
+        Not `settled`: a unit of work of a worker may still be open, and what it has got cannot be seen; then the others
+        wait until its markers are there."""
         with suppress(MQError, Superseded):
-            if self._connection is not None:
+            if self._connection is not None and settled:
                 self._renew(self._connection, b'{"over":true}')
                 for peer in self.peers():
                     self._write(self._connection, peer, "left")

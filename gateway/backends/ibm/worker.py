@@ -166,6 +166,11 @@ class Worker:
         if self._posted_units is not None:
             self._posted_units.wake()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has ended, and no unit of work of its is open."""
+        return not self.thread.is_alive() and self._marker.offered is None
+
     # The thread
 
     def _run(self) -> None:
