@@ -219,6 +219,33 @@ def test_one_that_ends_with_a_unit_of_work_in_doubt_does_not_say_that_it_has_end
     second.close()
 
 
+def test_one_that_starts_alone_waits_for_a_unit_of_work_that_is_still_being_backed_out(
+    queue_manager: EmbeddedQueueManager,
+) -> None:
+    """Nobody has the markers open any more, but the queue manager still holds the unit."""
+    first = Member(lease=10.0)
+    worker = first.queue_manager._workers[1]
+    held, worker._connection = worker._connection, None
+    assert held is not None
+    worker._marker.advance(held)
+    held.forget_objects()
+    first.close()
+    backed_out = threading.Event()
+
+    def back() -> None:
+        time.sleep(1.5)
+        backed_out.set()
+        held.session.back()
+
+    backing = threading.Thread(target=back)
+    backing.start()
+    second = Member(lease=10.0)
+    assert backed_out.is_set()
+    assert second.expired() == {first.name}
+    backing.join()
+    second.close()
+
+
 @pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: it takes more than a lease")
 def test_an_entry_that_is_removed_by_hand_ends_its_gateway(queue_manager: EmbeddedQueueManager) -> None:
     member = Member()

@@ -155,12 +155,13 @@ class Membership:
         self._put(connection, entry_key(self.instance), encode(self._own, socket.gethostname()))
         connection.session.commit()
         self._look(connection)
-        until = time.monotonic() + 3 * self.seconds + 5
+        begun = time.monotonic()
+        until = begun + 3 * self.seconds + 5
         while strange := self.peers() - self._welcomed:
             if time.monotonic() > until:
                 text = f"gateway {min(strange)} renews its lease and does not answer: end it, then start again"
                 raise MQError(mq.MQRC_OBJECT_IN_USE, text)
-            self._take_over_abandoned(connection)
+            self._take_over_abandoned(connection, ended=time.monotonic() - begun > self.seconds)
             self._mailbox.read(connection, _SOON_MILLISECONDS)
             if time.monotonic() >= self._due:
                 self._look(connection)
@@ -168,15 +169,16 @@ class Membership:
         self._eldest = living[:1] == [self.instance]
         self.thread.start()
 
-    def _take_over_abandoned(self, connection: Connection) -> None:
-        """Take over from gateways that are seen there although nobody else is connected: they have stopped, no lease
-        has to be waited for, and no unit of work of theirs is open."""
+    def _take_over_abandoned(self, connection: Connection, *, ended: bool) -> None:
+        """Take over from gateways that are seen there although nobody else is connected: they have stopped, and no
+        lease has to be waited for. `ended`: their markers have been waited for, in case the queue manager was still
+        backing out; now it is assumed that those that are not there have expired."""
         left = [
             entry for entry in self._entries(connection)[0] if entry.instance != self.instance and not entry.successor
         ]
         if left and int(connection.session.inquire(MARKERS, mq.MQIA_OPEN_INPUT_COUNT)) <= self._own.workers:
             for entry in left:
-                self._take_over(connection, entry, ended=True)
+                self._take_over(connection, entry, ended=ended)
             self._note(self._roster.known(self._entries(connection)[0], time.monotonic()))
 
     def stop(self) -> None:
