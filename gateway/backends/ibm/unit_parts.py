@@ -1,7 +1,8 @@
 """A unit that is larger than a unit of work may be (MAXUMSGS), in parts that are committed one after the other. Pure.
 
 Messages are put before those they came from are taken. So a failure between two parts loses nothing; a message may then
-be there twice, and no device has been sent an acknowledgement for it.
+be there twice, and no device has been sent an acknowledgement for it. Queues of applications come first: they may be
+full, and refuse the first part before anything is committed.
 
 What other gateways are told comes last and in one part with the records that are replaced: a gateway that is told that
 a session is its own looks at the record at once. Where these are more than a part may hold, it is told first, and looks
@@ -55,7 +56,7 @@ _Piece = tuple[Unit, list[int]]
 
 def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
     told = [place for place, puts in enumerate(unit.puts) if puts.queue == GATEWAYS]
-    for place, puts in enumerate(unit.puts):
+    for place, puts in sorted(enumerate(unit.puts), key=_is_state):
         if place not in told:
             yield from _cut_puts(puts, place, limit)
     for moves in unit.moves:
@@ -72,6 +73,10 @@ def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
         yield from _cut_puts(unit.puts[place], place, limit)
     for one in unit.replaces:
         yield Unit(replaces=[one]), []
+
+
+def _is_state(placed: tuple[int, Puts]) -> bool:
+    return bool(placed[1].key)
 
 
 def _cut_takes(takes: Takes, limit: int) -> Iterator[list[Token]]:

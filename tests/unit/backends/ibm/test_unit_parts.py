@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.backends.ibm.unit_parts import DividedUnit, largest, parts_of
 from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Replace, Takes, Unit
-from gateway.ports.state_queues import GATEWAYS, SESSIONS
+from gateway.ports.state_queues import GATEWAYS, OUT, SESSIONS
 
 
 def _unit(puts: list[int], moves: list[int], takes: list[int], replaces: int) -> Unit:
@@ -90,6 +90,15 @@ def test_another_gateway_is_told_before_records_that_are_more_than_one_part() ->
     last_told = max(at for at, part in enumerate(parts) if any(run.queue == GATEWAYS for run in part.puts))
     assert last_told <= min(at for at, part in enumerate(parts) if part.replaces)
     assert sum(len(run.heads) for part in parts for run in part.puts if run.queue == GATEWAYS) == 30
+
+
+def test_what_may_be_refused_comes_first() -> None:
+    """A full queue refuses the first part, before anything is committed that would be there twice."""
+    copies = Puts(OUT, key=b"subscriber", heads=[b"h"] * 30, bodies=[b""] * 30)
+    full = Puts("FULL", heads=[b"h"] * 3, bodies=[b""] * 3)
+    (first, places), *_ = parts_of(Unit([copies, full]), 20)
+    assert (first.puts[0].queue, places[0]) == ("FULL", 1)
+    assert len(first.puts[0].heads) == 3
 
 
 class _Backend:
