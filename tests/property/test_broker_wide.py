@@ -29,7 +29,11 @@ subscriptions = st.dictionaries(
 )
 readers = st.lists(st.tuples(st.booleans(), st.booleans(), subscriptions), min_size=1, max_size=8)
 kinds = st.lists(
-    st.sampled_from(["0", "1", "2", "will", "queue", "0000", "1111", "2222", "wills", "queues"]), min_size=1, max_size=4
+    st.sampled_from(
+        ["0", "1", "2", "will", "queue", "0000", "1111", "2222", "wills", "queues", "several 0", "several 1"]
+    ),
+    min_size=1,
+    max_size=4,
 )
 denials = st.sets(st.tuples(st.integers(0, 3), st.sampled_from(["a/b", "a/c"])), max_size=3)
 
@@ -49,6 +53,7 @@ def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collecti
         device.take()
         devices.append(device)
     sender = devices[0] if many[0][1] else bench.device(5, "sender").connect()
+    others = [bench.device(5, f"other-{number}").connect() for number in range(2)]
     for number, kind in enumerate(published, 1):
         payload, bench.engine.context.until = b"%d" % number, inf
         bench.engine.context.until_strangers = inf
@@ -65,6 +70,14 @@ def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collecti
             ]
             for device in dying:
                 device.drop()
+        elif kind[:-1] == "several ":  # each of whom has more behind it; the last of them may be a reader
+            for at, (one, topic) in enumerate(
+                [(others[0], b"a/b"), (others[1], b"a/c"), (sender, b"a/b")], 10 * number
+            ):
+                one.send(b"".join(
+                    writer.encode_publish(5, topic, b"%d%s" % (at, more), int(kind[-1]), packet_id=at + 100 * place)
+                    for place, more in enumerate((b".a", b".b"), 1)
+                ))  # fmt: skip
         elif kind == "2222":
             packets = {10 * number + at: payload + more for at, more in enumerate((b".a", b".b", b"longer", b""))}
             sender.send(b"".join(
@@ -103,6 +116,7 @@ def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collecti
 
 @given(readers, kinds, denials)
 @example([(False, True, {"a/#": (1, False, False)})], ["wills"], {(0, "a/b")})
+@example([(False, True, {"a/#": (1, True, False)})] * 2, ["several 1", "several 0"], {(1, "a/c")})
 @example([(False, False, {"a/b": (0, False, False)}), (False, True, {"a/+": (0, False, False)})], ["wills"], set())
 def test_slices_reach_whom_one_step_reaches(
     many: list[Any], published: list[str], denied: set[tuple[int, str]]

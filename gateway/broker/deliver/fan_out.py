@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """Makes runs of publications without properties that the same filters match."""
+    """Makes runs of publications that the same filters match: of one, or of several without properties."""
 
     __slots__ = ("_publications", "_runs")
 
@@ -79,7 +79,7 @@ class Runs:
             payloads = [one.payload for one in some]
             known = dict[tuple[str, bytes], Publication]()
             for one in some:
-                like = Publication(one.topic, b"", one.qos, one.retain, client_id=one.client_id)
+                like = Publication(one.topic, b"", one.qos, one.retain, one.properties, one.expires, one.client_id)
                 known.setdefault((one.client_id, one.topic), like)
             likes = [known[one.client_id, one.topic] for one in some] if len(known) > 1 else None
             run = self._runs[at, every] = Run(next(iter(known.values())), payloads, length_of(payloads), likes, {})

@@ -11,16 +11,16 @@ first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
-from operator import attrgetter
+from itertools import islice
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from gateway.broker.deliver.alike import are_alike, length_alike, length_of_pubrel
-from gateway.broker.deliver.fan_out import Prefixes, Runs
+from gateway.broker.deliver.fan_out import Prefixes
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
+from gateway.broker.deliver.under_way import Over, UnderWay
 from gateway.broker.publish.qos2 import size_of
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.publish.router import MOST_PLACES, name_of
@@ -31,7 +31,7 @@ from gateway.errors import NewerState
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT
-from gateway.routing.filters import Interest, Members, Subscriptions, merged
+from gateway.routing.filters import Group, Interest, Members, Subscriptions, merged
 from gateway.session.connection import ONLINE, Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import encode_publication
@@ -55,66 +55,14 @@ MOST_AT_ONCE = 500
 MOST_WAITING, MOST_BYTES = 1000, 64 << 20
 """The most publications that wait for those before them, and their bytes; each client has one, but may leave and come
 back."""
-MOST_JOINED, MOST_JOINED_BYTES = 15, 256 << 10
-"""The most publications that go along with another one, and the bytes of all of them."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
 _Receiving = Callable[["Session", str, str], "Receiver | None"]
 """The receiver as which a session gets a publication of a client on a topic; None: it does not."""
-Over = Callable[[int], None]
-"""Called with the number of subscribers that had no room."""
 
 
 def _nothing(_missed: int) -> None:
     pass
-
-
-@dataclass(slots=True, eq=False)
-class _Under:
-    """A publication on its way."""
-
-    publication: Publication
-    rule: str
-    connection: Connection | None
-    """The publisher's connection, held until the publication is over."""
-    over: Over
-    steps: Iterator[int]
-    """The steps still to be made; each yields its number of copies, those without room included. 0: it took time all
-    the same."""
-    promise: Promise | None = None
-    copies: int = 0
-    missed: int = 0
-    route: Route | None = None
-    """The route of a publication by a device."""
-    elsewhere: Collection[str] = ()
-    """The shared subscriptions that other gateways serve."""
-    others: list[_Under] = field(default_factory=list)
-    """Publications that came behind it, are like it, and go along with it."""
-    is_begun: bool = False
-    served: set[Session | str] | None = None
-    """The sessions and shared subscriptions that have a copy, from the moment at which other gateways have it: sessions
-    come and go between them. None where there are no others."""
-    prefixes: Prefixes = field(default_factory=dict)
-    runs: Runs = field(default_factory=lambda: Runs([]))
-    """This publication and those that go along with it, as runs."""
-
-    @property
-    def every(self) -> list[_Under]:
-        """This publication and those that go along with it."""
-        return [self, *self.others]
-
-    def has_room(self, size: int) -> bool:
-        """Whether one more publication, of this many bytes, may go along with it."""
-        together = size + sum(len(one.publication.payload) for one in self.every)
-        return len(self.others) < MOST_JOINED and together <= MOST_JOINED_BYTES
-
-    def step(self, *, copied: bool, of: int = 1) -> int:
-        """Count copies as made, or as lost for want of room; returns their number."""
-        if copied:
-            self.copies += of
-        else:
-            self.missed += of
-        return of
 
 
 class Wide:
@@ -127,10 +75,10 @@ class Wide:
         self.put_off = put_off
         self.promises = not isinstance(context.queue_manager, Owners)
         """Whether what must come once can be sliced: not where another gateway may have to go on with it."""
-        self._waiting: deque[_Under] = deque()
+        self._waiting: deque[UnderWay] = deque()
         self._bytes = 0
         self._number = 0
-        self._joined: _Under | None = None
+        self._joined: UnderWay | None = None
         """The publication for which those that go along with it are being taken in."""
         self.packet: Callable[[Connection, bytes], None] = lambda _connection, _data: None
         """Takes in one packet; set by the engine."""
@@ -145,13 +93,13 @@ class Wide:
     ) -> None:
         """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last
         copy."""
+        under = UnderWay(publication, "_none", connection, over, iter(()), route=route)
+        under.steps = self._steps(route, under)
         if self._joined is not None:
-            self._joined.others.append(_Under(publication, "_none", connection, over, iter(())))
+            self._joined.others.append(under)
             return
         if connection is not None:
             self.put_off.hold(connection)
-        under = _Under(publication, "_none", connection, over, iter(()), route=route)
-        under.steps = self._steps(route, under)
         self._add(under)
 
     def promise(
@@ -188,12 +136,12 @@ class Wide:
         self._number = max(self._number, promise.number)
         self._add(self._under(promise, None, _nothing, None))
 
-    def _under(self, promise: Promise, connection: Connection | None, over: Over, route: Route | None) -> _Under:
-        under = _Under(promise.publication, promise.rule, connection, over, iter(()), promise, route=route)
+    def _under(self, promise: Promise, connection: Connection | None, over: Over, route: Route | None) -> UnderWay:
+        under = UnderWay(promise.publication, promise.rule, connection, over, iter(()), promise, route=route)
         under.steps = self._promised(under, promise)
         return under
 
-    def _add(self, under: _Under) -> None:
+    def _add(self, under: UnderWay) -> None:
         self._waiting.append(under)
         self._bytes += len(under.publication.payload)
         if len(self._waiting) == 1:
@@ -218,34 +166,41 @@ class Wide:
             context.batch.after.append(self._later)
         context.flush()
 
-    def _remove(self, at: int) -> _Under:
+    def _remove(self, at: int) -> UnderWay:
         under = self._waiting[at]
         del self._waiting[at]
         self._bytes -= len(under.publication.payload)
         return under
 
-    def _let_go(self, unders: list[_Under]) -> None:
+    def _let_go(self, unders: list[UnderWay]) -> None:
         """Let the publishers of these publications, which are over, go on, except those of whom more is waiting."""
         done = {under.connection for under in unders}
         for connection in done - {under.connection for under in self._waiting}:
             if connection is not None:
                 self.put_off.let_go(connection)
 
-    def _join(self, under: _Under) -> None:
+    def _join(self, under: UnderWay) -> None:
         """Have publications behind this one that are like it go along with it: whoever gets a copy gets one of each."""
         publication = under.publication
         if publication.properties or publication.expires:
             return
-        is_before_others = publication.retain and len(self._waiting) > 1  # what is retained is what comes last
-        if under.connection is not None and under.route is not None and not is_before_others:
-            self._join_of_publisher(under, under.connection, under.route)
-        if under.promise is not None:
-            self._join_waiting(under, under.promise)
+        self._join_of_publisher(under, under)
+        while len(self._waiting) > 1 and self._goes_along(under, self._waiting[1]):
+            other = self._remove(1)
+            under.others.append(other)
+            if under.promise is None:
+                self._join_of_publisher(under, other)
 
-    def _join_of_publisher(self, under: _Under, connection: Connection, route: Route) -> None:
-        """Take in what the publisher has sent behind its publication. None of that may be refused, as its answer comes
-        after theirs: at QoS 0 and 1 no payload may be longer; what PUBREL releases has been taken already."""
-        publication, inbound = under.publication, connection.session.inbound
+    def _join_of_publisher(self, under: UnderWay, of: UnderWay) -> None:
+        """Take in what the publisher of one of them has sent behind it. None of that may be refused, as its answer
+        comes after theirs: at QoS 0 and 1 no payload may be longer; what PUBREL releases has been taken already."""
+        publication, connection, route = of.publication, of.connection, of.route
+        if connection is None or route is None:
+            return
+        is_before_others = publication.retain and len(self._waiting) > 1  # what is retained is what comes last
+        if is_before_others or any(one.connection is connection for one in islice(self._waiting, 1, None)):
+            return
+        inbound = connection.session.inbound
         if under.promise is None:
             length_of = partial(length_alike, publication, connection.version)
         else:
@@ -265,27 +220,25 @@ class Wide:
         finally:
             self._joined = None
 
-    def _join_waiting(self, under: _Under, promise: Promise) -> None:
-        """Have the next publications go along, whoever has published them, if they are alike and have come as far."""
-        while len(self._waiting) > 1:
-            other = self._waiting[1]
-            if (
-                not under.has_room(len(other.publication.payload))
-                or other.promise is None
-                or (other.promise.place, other.rule) != (promise.place, under.rule)
-                or not are_alike(under.publication, other.publication)
-            ):
-                return
-            under.others.append(self._remove(1))
+    def _goes_along(self, under: UnderWay, other: UnderWay) -> bool:
+        """Whether the next publication, whoever has published it, is like this one and has come as far. Its topic may
+        be another one where nothing has to be put for other gateways before it is known who gets it."""
+        promise, also = under.promise, other.promise
+        if promise is None or also is None:
+            has_come_as_far = promise is also and (self.promises or under.publication.topic == other.publication.topic)
+        else:
+            has_come_as_far = promise.place == also.place and under.rule == other.rule
+        is_alike = has_come_as_far and are_alike(under.publication, other.publication)
+        return is_alike and under.has_room(len(other.publication.payload))
 
-    def _part(self, under: _Under, at: int = 0) -> None:
+    def _part(self, under: UnderWay, at: int = 0) -> None:
         """Put publications that went along, from one on, behind this one again."""
         for other in reversed(under.others[at:]):
             self._waiting.insert(1, other)
             self._bytes += len(other.publication.payload)
         del under.others[at:]
 
-    def _part_unlike(self, under: _Under, topic: str, entries: Entries) -> Iterator[int]:
+    def _part_unlike(self, under: UnderWay, topic: str, entries: Entries) -> Iterator[int]:
         """Keep those that go along whose topics the same filters match, up to the first that differs."""
         filters, known = {filter_ for filter_, _ in entries}, {topic}
         for at, other in enumerate(under.others):
@@ -307,7 +260,7 @@ class Wide:
             and not self.router.has_walked(route.topic)
         )
 
-    def _copied(self, under: _Under) -> bool:
+    def _copied(self, under: UnderWay) -> bool:
         """Do a slice of a publication that is sent again if it fails. Returns True when it is over."""
         ended: list[bool] = []
         failed: list[Exception] = []
@@ -320,11 +273,12 @@ class Wide:
                 raise
 
         done = self.context.set_aside.run("publication", under.publication.client_id, work)
-        if failed and under.connection is not None:
-            self.context.defect(under.connection, failed[0])
+        for connection in dict.fromkeys(one.connection for one in under.every) if failed else ():
+            if connection is not None:  # nobody can tell whose publication it was
+                self.context.defect(connection, failed[0])
         return not done or ended[0]
 
-    def _kept(self, under: _Under, promise: Promise) -> bool:
+    def _kept(self, under: UnderWay, promise: Promise) -> bool:
         """Do a slice of a publication that is stored; returns True when it is over. If it meets a defect, each copy is
         made a unit to find which one; if it is no copy, the publication is set aside, and a replay goes on from where
         it was."""
@@ -359,14 +313,14 @@ class Wide:
         undo.keep()
         return ended[0]
 
-    def _be_careful(self, under: _Under, place: bytes, reached: bytes) -> None:
+    def _be_careful(self, under: UnderWay, place: bytes, reached: bytes) -> None:
         """Go on from a place with each copy as a unit, as a copy beyond that has met a defect."""
         promise = under.promise
         if promise is not None:
             promise.careful, promise.place, promise.reached = True, place, reached
             under.steps = self._promised(under, promise)
 
-    def _slice(self, under: _Under) -> bool:
+    def _slice(self, under: UnderWay) -> bool:
         """Make copies until time is up. Returns True when the publication is over."""
         monotonic, made = self.context.scheduler.monotonic, 0
         until = monotonic() + SLICE_SECONDS
@@ -383,41 +337,60 @@ class Wide:
 
     # -- who gets it --
 
-    def _steps(self, route: Route, under: _Under) -> Iterator[int]:
+    def _steps(self, route: Route, under: UnderWay) -> Iterator[int]:
         """The steps of a publication that is not stored, and of those that go along with it, in any order of
         receivers."""
-        if under.connection is not None:  # it has waited for others: who wants it elsewhere may have changed
-            self.router.find_elsewhere(route)
-        for one in under.every:
-            one.elsewhere = self.fan_out.forward(route, one.publication) if route.forwarded else ()
-        under.runs = Runs([one.publication for one in under.every])
+        routes = [one.route or route for one in under.every]
+        for each in dict.fromkeys(routes) if under.connection is not None else ():
+            self.router.find_elsewhere(each)  # it has waited for others: who wants it there may have changed
+        for one, own in zip(under.every, routes, strict=True):
+            one.elsewhere = self.fan_out.forward(own, one.publication) if own.forwarded else ()
         served = under.served = None if self.promises else set()
+        under.set_out()
         entries, interests, receiver = yield from self._gathered(route)
-        publisher = under.publication.client_id
+        yield from self._part_unlike(under, route.topic, entries)
+        under.set_out()
         for session in interests:
-            found = None if served and session in served else receiver(session, publisher, route.topic)
-            yield 0 if found is None else self._copies(under, found)
-        for name in _groups_of(entries):
-            shared = self._group(name, route.topic) if not served or name not in served else None
+            yield 0 if served and session in served else self._copies(under, session, receiver)
+        for name, group in _groups_of(entries):
+            shared = (
+                self.router.shared(group, route.topic) if group.members and not (served and name in served) else None
+            )
             yield 0 if shared is None else self._copies_of_group(under, shared)
 
-    def _copies(self, under: _Under, receiver: Receiver) -> int:
+    def _copies(self, under: UnderWay, session: Session, receiver: _Receiving, place: bytes = b"") -> int:
         """Make the copies for one session; returns their number."""
+        every, runs, topics, prefixes, several, publishers = under.together
         if under.served is not None:
-            under.served.add(receiver.session)
-        if under.others and self.fan_out.copy_run(receiver, under.runs.part(0, 1), under.prefixes):
-            return under.step(copied=True, of=len(under.every))
-        return sum(self._copy(one, b"", receiver, under.prefixes) for one in under.every)
+            under.served.add(session)
+        found = receiver(session, under.publication.client_id, topics[0])
+        is_alike = len(publishers) == 1 or session.client_id not in publishers
+        if several and is_alike:
+            is_alike = all(self.router.may_receive(session, topic) for topic in several)
+        if found and is_alike and not under.is_careful and self.fan_out.copy_run(found, runs.part(0, 1), prefixes[0]):
+            return under.step(copied=True, of=len(every))
+        made = 0
+        for one, topic, heads in zip(every, topics, prefixes, strict=True):
+            if not is_alike:
+                found = receiver(session, one.publication.client_id, topic)
+            made += self._copy(one, place, found, heads) if found else 0
+        return made
 
-    def _copies_of_group(self, under: _Under, shared: Shared) -> int:
+    def _copies_of_group(self, under: UnderWay, shared: Shared, place: bytes = b"") -> int:
         """Make the copies for one shared subscription, of what no other gateway serves for it; returns their number."""
+        every, runs, topics, prefixes, several, _ = under.together
         if under.served is not None:
             under.served.add(shared.name)
-        every, prefixes = under.every, under.prefixes
-        here = [one for one in every if shared.name not in one.elsewhere]
-        if len(here) == len(every):
-            return self._copy_to_members(under, b"", shared, under.runs, [prefixes] * len(every))
-        return sum(self._copy_to_member(one, b"", shared, prefixes) for one in here)
+        groups = [self._group(shared.name, topic) or shared for topic in topics] if several else [shared] * len(every)
+        is_here = [shared.name not in one.elsewhere for one in every]
+        if all(is_here) and not several and not under.is_careful:
+            members = self.fan_out.members_in_turn(shared, runs, len(every))
+            for member, run in members:
+                self.fan_out.copy_run(member, run, prefixes[0], shared.name)
+            if members:
+                return under.step(copied=True, of=len(every))
+        here = zip(is_here, every, groups, prefixes, strict=True)
+        return sum(self._copy_to_member(one, place, group, heads) for is_one, one, group, heads in here if is_one)
 
     # -- sessions of several gateways --
 
@@ -438,78 +411,44 @@ class Wide:
             alone.add(session, filter_, interest)
         matched = alone.match(topic)
         if matched.direct and session not in under.served:
-            found = self._receiver(under.publication.client_id, session, list(matched.direct.values()), topic)
-            if found is not None:
-                self._copies(under, found)
+            found = list(matched.direct.values())
+            self._copies(under, session, lambda one, publisher, named: self._receiver(publisher, one, found, named))
         for name in map(name_of, matched.groups):
             shared = self._group(name, topic) if name not in under.served else None
             if shared is not None and len(shared.sharers) == 1:
                 self._copies_of_group(under, shared)
 
-    def _promised(self, under: _Under, promise: Promise) -> Iterator[int]:
+    def _promised(self, under: UnderWay, promise: Promise) -> Iterator[int]:
         """The steps, from its place on, of a publication that is stored, and of those that go along with it."""
         publication, begin = promise.publication, promise.place
         route = Route(publication.topic.decode(), publication.topic, publication.first)
         self.router.find_receivers(route, Publisher("", publication.client_id, None, 5), may_be_wide=True)
         entries, interests, receiver = yield from self._gathered(route)
         yield from self._part_unlike(under, route.topic, entries)
-        every = under.every
-        runs, prefixes = Runs([one.publication for one in every]), [Prefixes() for _ in every]
-        run, topics = runs.part(0, 1), [one.publication.topic.decode() for one in every]
-        publishers = {one.publication.client_id for one in every}
-        several = set(topics) if len(set(topics)) > 1 else ()
+        under.set_out()
         for session in _in_order(interests):
             place = place_of_session(session.key) if session is not None else b""
             if session is None or place <= begin:
                 yield 0
                 continue
-            found = receiver(session, publication.client_id, route.topic)
-            is_alike = len(publishers) == 1 or session.client_id not in publishers
-            if several and is_alike:
-                is_alike = all(self.router.may_receive(session, topic) for topic in several)
-            if found and is_alike and under.others and self.fan_out.copy_run(found, run, prefixes[0]):
-                made = under.step(copied=True, of=len(every))
-            else:
-                made = 0
-                for one, topic, heads in zip(every, topics, prefixes, strict=True):
-                    if not is_alike:
-                        found = receiver(session, one.publication.client_id, topic)
-                    made += self._copy(one, place, found, heads) if found else 0
+            made = self._copies(under, session, receiver, place)
             promise.place = place
             yield made
-        for name in sorted(_groups_of(entries)):
+        for name, group in sorted(_groups_of(entries), key=itemgetter(0)):
             place = place_of_group(name)
-            shared = self._group(name, route.topic) if place > begin else None
-            if shared is None:
+            if not group.members or place <= begin:
                 yield 0
                 continue
-            if several:  # members have rights of their own for each
-                groups = [self._group(name, topic) or shared for topic in topics]
-                made = sum(map(self._copy_to_member, every, repeat(place), groups, prefixes))
-            else:
-                made = self._copy_to_members(under, place, shared, runs, prefixes)
+            made = self._copies_of_group(under, self.router.shared(group, route.topic), place)
             promise.place = place
             yield made
 
-    def _copy_to_members(
-        self, under: _Under, place: bytes, group: Shared, runs: Runs, prefixes: Sequence[Prefixes]
-    ) -> int:  # fmt: skip
-        """Copy each publication for a member of a shared subscription: as one run for each member, if all have room.
-        Returns the number of copies."""
-        every = under.every
-        members = self.fan_out.members_in_turn(group, runs, len(every)) if under.others else []
-        if not members:
-            return sum(map(self._copy_to_member, every, repeat(place), repeat(group), prefixes))
-        for member, run in members:
-            self.fan_out.copy_run(member, run, prefixes[0], group.name)
-        return under.step(copied=True, of=len(every))
-
-    def _copy_to_member(self, under: _Under, place: bytes, group: Shared, prefixes: Prefixes) -> int:
+    def _copy_to_member(self, under: UnderWay, place: bytes, group: Shared, prefixes: Prefixes) -> int:
         """Copy a publication for the member whose turn it is; returns the number of copies."""
         member = self.fan_out.turns.choose(group, under.publication)
         return 0 if member is None else self._copy(under, place, member, prefixes, group.name)
 
-    def _copy(self, under: _Under, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = "") -> int:
+    def _copy(self, under: UnderWay, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = "") -> int:
         """Make one copy; returns the number of copies."""
         promise, publication = under.promise, under.publication
         if promise is None or not promise.careful:
@@ -578,9 +517,13 @@ def _in_order(sessions: Iterable[Session]) -> Iterator[Session | None]:
         yield from sorted(alike, key=_KEY)
 
 
-def _groups_of(entries: Entries) -> list[str]:
-    """The shared subscriptions among the entries."""
-    return [f"$share/{name}/{filter_}" for filter_, members in entries for name in members.shared]
+def _groups_of(entries: Entries) -> list[tuple[str, Group[Session]]]:
+    """The shared subscriptions among the entries, by name."""
+    return [
+        (f"$share/{share}/{filter_}", Group(share, filter_, sharers))
+        for filter_, members in entries
+        for share, sharers in members.shared.items()
+    ]
 
 
 def _aside_of_promise(promise: Promise) -> Aside:

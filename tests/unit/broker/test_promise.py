@@ -10,7 +10,7 @@ import pytest
 from broker_harness import Device
 from slow_harness import Slow
 
-from gateway.broker.deliver import wide
+from gateway.broker.deliver import under_way, wide
 from gateway.broker.publish import router
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
@@ -332,14 +332,7 @@ def test_a_copy_that_meets_a_defect_is_set_aside_alone(bench: Slow, monkeypatch:
     online.subscribe("news/#", 0)
     online.take()
     bench.defects = []
-    copy = bench.engine.fan_out.copy
-
-    def failing(receiver: Any, *rest: Any) -> bool:
-        if receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return copy(receiver, *rest)
-
-    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
+    bench.break_copies(monkeypatch, b"1", "reader-20")
     publish(bench, "qos 2")
     until_over(bench)
     assert Counter(map(len, stored(bench).values())) == {1: MANY - 1}
@@ -482,15 +475,15 @@ def test_a_member_without_room_for_its_part_does_not_have_the_other_one_get_thin
 
 @pytest.mark.parametrize("how", ["released", "wills"])
 def test_what_goes_together_has_so_many_bytes_at_most(bench: Slow, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(wide, "MOST_JOINED_BYTES", 100)
-    together, runs = list[int](), wide.Runs
+    monkeypatch.setattr(under_way, "MOST_JOINED_BYTES", 100)
+    together, runs = list[int](), under_way.Runs
 
     def noted(publications: Any) -> Any:
         together.append(sum(len(one.payload) for one in publications))
         return runs(publications)
 
     readers = subscribed(bench, 1)
-    monkeypatch.setattr(wide, "Runs", noted)
+    monkeypatch.setattr(under_way, "Runs", noted)
     payloads = [bytes([number]) * 40 for number in range(6)]
     if how == "released":
         released_together(bench.device(5, "sender").connect(), [(b"news/a", payload) for payload in payloads])

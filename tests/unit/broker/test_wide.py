@@ -169,14 +169,7 @@ def test_a_client_that_is_gone_and_another_one_after_it(bench: Slow) -> None:
 
 def test_a_defect_costs_its_publisher_and_then_it_is_set_aside(bench: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     readers, bench.defects = subscribed(bench), []
-    copy = bench.engine.fan_out.copy
-
-    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
-        if publication.payload == b"poison" and receiver.session.client_id == "reader-20":
-            raise ZeroDivisionError
-        return copy(receiver, publication, *rest)
-
-    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
+    bench.break_copies(monkeypatch, b"poison", "reader-20")
     for closed in (True, False):
         sender = bench.device(5, "sender").connect()
         sender.take()
@@ -242,11 +235,13 @@ def test_many_places_for_few_subscriptions_are_looked_at_once(how: str, monkeypa
     assert (told(reader), told(late)) == ([], [b"11", b"12"])
 
 
-def sent_together(bench: Slow, sender: Device, many: list[tuple[bytes, bytes]], qos: int = 1) -> None:
+def sent_together(
+    bench: Slow, sender: Device, many: list[tuple[bytes, bytes]], qos: int = 1, *, retain: bool = False
+) -> None:  # fmt: skip
     """Publications that are read in one go: topics, payloads."""
     bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
     sender.send(b"".join(
-        writer.encode_publish(sender.version, topic, payload, qos, packet_id=number if qos else 0)
+        writer.encode_publish(sender.version, topic, payload, qos, retain=retain, packet_id=number if qos else 0)
         for number, (topic, payload) in enumerate(many, 1)
     ))  # fmt: skip
 
@@ -275,6 +270,96 @@ def test_what_is_sent_behind_it_and_is_like_it_goes_with_it(
     assert told(other) == [b"x"]
     assert answers(sender) == (list(range(1, 32)) if qos else [])
     assert bench.engine.counters.mqtt_publish_sent["_none", qos] == copies + 1
+
+
+@pytest.mark.parametrize(("qos", "granted", "clean"), [(0, 1, True), (1, 0, True), (1, 1, True), (1, 1, False)])
+@pytest.mark.parametrize("topics", [1, 3])
+def test_what_several_have_published_goes_together(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch, qos: int, granted: int, clean: bool, topics: int
+) -> None:
+    """Each connection gets one write for all of it; who has published some of it gets that by itself."""
+    monkeypatch.setattr(wide, "MOST_AT_ONCE", 1000)
+    readers = subscribed(bench, granted, clean=clean)
+    senders = [bench.device(5, f"sender-{number}").connect() for number in range(3)]
+    senders[0].subscribe("news/#", granted, no_local=True)
+    for sender in senders:
+        sender.take()
+    for number, sender in enumerate(senders):
+        many = [(b"news/%d" % (number % topics), b"%d%d" % (number, at)) for at in range(3)]
+        sent_together(bench, sender, many, qos)
+    writes, write = [], readers[0].wire.write
+    monkeypatch.setattr(readers[0].wire, "write", lambda data: (writes.append(data), write(data)))
+    while bench.later():
+        pass
+    every = [b"%d%d" % (number, at) for number in range(3) for at in range(3)]
+    assert [told(one) for one in readers] == [every] * MANY
+    assert len(writes) == 1
+    got = [sender.take() for sender in senders]
+    assert [packet[4] for packet in got[0] if packet[0] >> 4 == p.PUBLISH] == every[3:]
+    for packets in got:
+        assert [packet[1] for packet in packets if packet[0] >> 4 == p.PUBACK] == ([1, 2, 3] if qos else [])
+    assert bench.engine.counters.mqtt_publish_sent["_none", qos] == 9 * MANY + 6
+
+
+def test_what_other_filters_match_goes_behind_it_and_in_order(bench: Slow) -> None:
+    """They had been taken to go along, with as many as there was room for: the rest is still put off."""
+    readers = subscribed(bench)
+    only = bench.device(5, "only").connect()
+    only.subscribe("news/b", 1)
+    only.take()
+    senders = [bench.device(5, f"sender-{number}").connect() for number in range(3)]
+    for sender, topic in zip(senders, (b"news/a", b"news/b", b"news/a"), strict=True):
+        sender.take()
+        sent_together(bench, sender, [(topic, b"%s%d" % (sender.client_id.encode()[-1:], at)) for at in range(6)])
+    while bench.later():
+        pass
+    for one in readers:
+        heard = told(one)
+        for sender in "012":
+            assert [payload for payload in heard if payload.startswith(sender.encode())] == [
+                b"%s%d" % (sender.encode(), at) for at in range(6)
+            ]
+    assert told(only) == [b"1%d" % at for at in range(6)]
+    assert [answers(sender) for sender in senders] == [list(range(1, 7))] * 3
+
+
+def test_what_is_retained_of_several_is_what_came_last(bench: Slow) -> None:
+    readers = subscribed(bench)
+    senders = [bench.device(5, f"sender-{number}").connect() for number in range(3)]
+    for sender in senders:
+        sender.take()
+        sent_together(
+            bench, sender, [(b"news/a", sender.client_id.encode() + b".%d" % at) for at in range(2)], retain=True
+        )
+    while bench.later():
+        pass
+    late = bench.device(5, "late").connect()
+    late.take()
+    late.subscribe("news/a", 1)
+    while bench.later():
+        pass
+    (last,) = told(late)
+    assert [told(one)[-1] for one in readers] == [last] * MANY
+
+
+def test_a_defect_acknowledges_none_of_several_and_the_second_time_that_one_is_set_aside(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, bench.defects = subscribed(bench, clean=False), []
+    bench.break_copies(monkeypatch, b"poison", "reader-20")
+    for closed in (True, False):
+        senders = [bench.device(5, f"sender-{number}").connect() for number in range(3)]
+        for sender, payload in zip(senders, (b"before", b"poison", b"behind"), strict=True):
+            sender.take()
+            sender.publish("news/a", payload, 1, 1)
+        while bench.later():
+            pass
+        assert [sender.wire.closed for sender in senders] == [closed] * 3
+        assert [answers(sender) for sender in senders] == [[] if closed else [1]] * 3
+    assert bench.queues.rows["MQGATE.SET.ASIDE"]
+    assert not bench.engine.put_off._waiting
+    for one in readers:
+        assert set(told(one)) >= {b"before", b"behind"}
 
 
 def test_what_is_longer_or_has_another_topic_comes_by_itself_and_in_order(bench: Slow) -> None:

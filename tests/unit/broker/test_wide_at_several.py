@@ -63,8 +63,8 @@ def readers() -> Readers:
     return Readers()
 
 
-def publisher(readers: Readers) -> Device:
-    device = readers.first.bench.device(5, "tells").connect()
+def publisher(readers: Readers, name: str = "tells") -> Device:
+    device = readers.first.bench.device(5, name).connect()
     readers.estate.settle(0.2)
     device.take()
     return device
@@ -76,21 +76,25 @@ def is_acknowledged(device: Device) -> bool:
 
 @pytest.mark.parametrize("slices", range(6))
 @pytest.mark.parametrize("count", [1, 3])
-def test_who_leaves_in_between_has_it_once(readers: Readers, slices: int, count: int) -> None:
+@pytest.mark.parametrize("publishers", [1, 2])
+def test_who_leaves_in_between_has_it_once(readers: Readers, slices: int, count: int, publishers: int) -> None:
     """Its gateway had put it for the others before: the next one takes for granted that it has its copy."""
     names = ["a", "b", "c"]
     for name in names:
         readers.comes(name, readers.first, "news/#")
     readers.comes("there", readers.second, "news/#")
-    teller = publisher(readers)
-    for number in range(count):
-        teller.publish("news/x", b"%d" % number, 1, 1 + number)
+    tellers = [publisher(readers, f"tells-{number}") for number in range(publishers)]
+    for whose, teller in enumerate(tellers):
+        for number in range(count):
+            teller.publish("news/x", b"%d.%d" % (whose, number), 1, 1 + number)
     readers.slices(slices)
     if slices:
-        assert not is_acknowledged(teller) or slices > len(names)
+        assert not any(map(is_acknowledged, tellers)) or slices > len(names)
     readers.moves("c", readers.second)
-    wanted = [b"%d" % number for number in range(count)]
-    assert readers.payloads() == dict.fromkeys([*names, "there"], wanted)
+    wanted = [[b"%d.%d" % (whose, number) for number in range(count)] for whose in range(publishers)]
+    for payloads in readers.payloads().values():
+        assert [[one for one in payloads if one[0] == theirs[0][0]] for theirs in wanted] == wanted
+        assert len(payloads) == count * publishers
 
 
 @pytest.mark.parametrize("slices", range(4))
