@@ -16,6 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.context import Context
+from gateway.broker.deliver.releases import Releases
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.set_aside import Aside, aside_of
@@ -55,6 +56,7 @@ class InFlight:
         self.context = context
         self.router = router
         self.reports = reports
+        self.releases = Releases(context, router)
         self._rights_changed = self._rights_asked_for = 0
         """How often the access list has changed, and for how many of these sessions are still asked about."""
 
@@ -402,7 +404,7 @@ class InFlight:
             released.released, released.blocks = True, None
             inflight.update(zip(ids[at : at + count], repeat(released)))
             if released.tokens:
-                self._mark_all_released(session, released)
+                self.releases.mark_all(session, released)
             at += count
         if at:
             pubrels = b"".join([b"\x62\x02" + packet_id.to_bytes(2, "big") for packet_id in ids[:at]])
@@ -410,36 +412,6 @@ class InFlight:
             batch.answered[6] += at
             self.context.counters.packets_in[5] += at
         return stops[at - 1] if at else offset
-
-    def _mark_all_released(self, session: Session, released: Copies) -> None:
-        """Replace the stored rows by some that say `released` and need no payload any more [MQTT-4.3.3-5]."""
-        batch, first = self.context.batch, released.first
-        count, inflight = len(released), session.outflow.inflight
-        batch.taken(OUT, session.key).extend(released.tokens)
-        released.tokens = ()
-        puts = batch.state_puts(OUT, session.key, priority=9)
-        row, likes = len(puts.heads), released.likes
-        heads = {
-            like: self.router.state_head(encode_prefix(like, 2, released.retain, released.sub_ids, RELEASED))
-            for like in set(likes or (released.like,))
-        }
-        puts.heads += [heads[released.like]] * count if likes is None else map(heads.__getitem__, likes)
-        puts.bodies += copy_columns.numbered([b""] * count, first)
-        batch.rows += count
-
-        def stored() -> None:
-            tokens = released.tokens = puts.tokens[row : row + count]
-            gone = self.context.batch.taken(OUT, session.key)
-            for packet_id, token in enumerate(tokens, first):
-                found = inflight.get(packet_id)
-                if found is released and not session.ended:
-                    continue
-                if isinstance(found, Item) and found.released and found.token is None and not session.ended:
-                    found.token = token  # it was looked at by itself meanwhile
-                else:
-                    gone.append(token)
-
-        batch.after.append(stored)
 
     # -- one acknowledgement at a time --
 
