@@ -156,7 +156,8 @@ class JobRun:
         except Exception:
             # What follows an interruption is so long that Spark, which looks through it with a recursive pattern, ends
             # with a StackOverflowError and 1,024 lines of it.
-            self._stop.check()
+            if self._stop.is_done():
+                self._stop.check()
             raise
         if record is not None:
             self.progress.add(record)
@@ -226,14 +227,14 @@ class JobRun:
                 return self._over("stopped" if stop.is_asked() or not once else "done")
             except Exception as error:
                 ended = has_ended(self.spark)
-                if stop.is_asked() and (not ended or was_told_to_end(self.spark)):
+                if stop.is_asked() and self._is_orderly(error, ended=ended):
                     break
                 if ended:
                     self._failed(told := SparkEnded(WHY_ENDED))
                     raise told from error
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
-                over = is_fatal(error) or (once and tries.over(error, began, now))
+                over = is_fatal(error) or stop.is_asked() or (once and tries.over(error, began, now))
                 over = over or (self._may_give_up(error) and allowed.over(error, began, now))
                 pause = min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1))
                 self._failed(error, again=None if over else pause)
@@ -241,6 +242,11 @@ class JobRun:
                     raise
                 stop.wait(pause)
         return self._over("stopped")
+
+    def _is_orderly(self, error: Exception, *, ended: bool) -> bool:
+        """Whether a query that was to end has ended for that, and not because its last batch has failed: its JVM was
+        told to end too, a batch was refused or cut, or it waited for another driver."""
+        return was_told_to_end(self.spark) if ended else self._stop.is_done() or "LeaseHeld" in str(error)
 
     def _over(self, state: str) -> JobProgress:
         self.progress.state = state

@@ -6,10 +6,12 @@ import errno
 import os
 import shutil
 import subprocess
+import threading
 import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -131,7 +133,10 @@ def test_a_batch_that_is_cut_says_little_to_spark(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(run, "pieces", lambda number: [])
 
     def write(*_: object) -> None:
-        run._stop.ask()
+        query = RunningQuery()
+        with run._stop.ends(query):
+            run._stop.ask()
+            assert query.ended.wait(30)
         raise RuntimeError(
             "py4j.protocol.Py4JJavaError: An error occurred while calling o1.parquet.\n" + "at x\n" * 999
         )
@@ -140,6 +145,71 @@ def test_a_batch_that_is_cut_says_little_to_spark(tmp_path: Path, monkeypatch: p
     with pytest.raises(PipelineError, match="asked to stop") as raised:
         run._land(None, 0)
     assert len("".join(traceback.format_exception(raised.value))) < 2000
+
+
+class RunningQuery:
+    """A query that waits for messages until it is stopped."""
+
+    status: ClassVar[dict[str, bool]] = {"isTriggerActive": False}
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    @property
+    def isActive(self) -> bool:
+        return not self.ended.is_set()
+
+    def stop(self) -> None:
+        self.ended.set()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RuntimeError("a file is not there"), "failed"),
+        (OSError(errno.ENOSPC, "No space left on device"), "failed"),
+        (RuntimeError("gateway.pipeline.errors.LeaseHeld: another driver has it"), "stopped"),
+    ],
+)
+@pytest.mark.parametrize("once", [True, False])
+def test_a_batch_that_fails_after_the_end_was_asked_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str, once: bool
+) -> None:
+    """It was `stopped`, with exit code 0, and nobody knew that the last batch had not landed. Waiting for another
+    driver is no failure."""
+    write_journal(tmp_path / "journal", 1)
+    job, stop = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0)), Stop()
+    seen: list[str] = []
+    run = JobRun(None, job, lambda progress: seen.append(progress.state))
+
+    def start(*, once: bool) -> None:
+        stop.ask()
+        raise error
+
+    monkeypatch.setattr(run, "start", start)
+    with pytest.raises(type(error)) if says == "failed" else nullcontext():
+        run.run(once=once, stop=stop)
+    assert seen == [says]
+    status = job_status(job)
+    assert status_lines(status)[0] == f"job plant: {says}"
+    assert "begins again" not in status["run"]["error"]
+
+
+def test_what_fails_in_a_batch_after_the_end_was_asked_for_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = JobRun(None, parse_job("job.yaml", JOB.format(folder=tmp_path, times=0)))
+    monkeypatch.setattr(run, "pieces", lambda number: [])
+
+    def write(*_: object) -> None:
+        run._stop.ask()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run.writer, "write", write)
+    with pytest.raises(OSError, match="No space left"):
+        run._land(None, 0)
+    with pytest.raises(PipelineError, match="asked to stop"):
+        run._land(None, 1)
 
 
 class GoneJvm:

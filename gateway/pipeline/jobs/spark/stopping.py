@@ -49,6 +49,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._done = threading.Event()
         self._before: dict[int, Any] = {}
 
     def is_asked(self) -> bool:
@@ -59,9 +60,15 @@ class Stop:
         """Have it end."""
         self._asked.set()
 
+    def is_done(self) -> bool:
+        """Whether the query has been ended for it: a batch was refused, or the query stopped. What fails before that
+        fails for a reason of its own, which has to be told."""
+        return self._done.is_set()
+
     def check(self) -> None:
         """PipelineError at the beginning of a batch, and instead of the error of one that was cut, if it was."""
         if self.is_asked():
+            self._done.set()
             raise PipelineError("the job was asked to stop") from None
 
     def wait(self, seconds: float) -> None:
@@ -89,6 +96,7 @@ class Stop:
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
                 over.wait(LOOK_SECONDS)
             if query.isActive:
+                self._done.set()
                 query.stop()
 
     @contextmanager
