@@ -13,13 +13,15 @@ from gateway.errors import MqgateError
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.journal.groups import is_dead
-from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source import http_access
 from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import JournalAccess, QueueAccess
 
 PATIENCE = 2.0
 """Seconds to wait until the process that planned is gone; a lease that is not given back by then runs out."""
 PAUSE = 0.05
+TIMEOUT = 5.0
+"""Seconds for which a gateway that does not answer holds up the end of a run, which has nothing else to do."""
 
 
 def give_back(inputs: Sequence[Input]) -> None:
@@ -31,7 +33,7 @@ def give_back(inputs: Sequence[Input]) -> None:
 
 
 def _give_back(each: Input) -> None:
-    held = next((one for one in groups_of(each) if one["name"] == each.group and one["owner"]), None)
+    held = next((one for one in groups_of(each, TIMEOUT) if one["name"] == each.group and one["owner"]), None)
     if held is None or held["expires"] < time.time():
         return
     until = time.monotonic() + PATIENCE
@@ -39,7 +41,7 @@ def _give_back(each: Input) -> None:
         if time.monotonic() > until:
             return
         time.sleep(PAUSE)
-    access_to(each).release(each.group, held["epoch"])
+    access_to(each, TIMEOUT).release(each.group, held["epoch"])
 
 
 def journals_of(inputs: Sequence[Input]) -> dict[str, str]:
@@ -48,9 +50,11 @@ def journals_of(inputs: Sequence[Input]) -> dict[str, str]:
     return {stream: journal for stream, journal in found.items() if journal}
 
 
-def access_to(each: Input) -> QueueAccess:
+def access_to(each: Input, timeout: float = http_access.TIMEOUT) -> QueueAccess:
     """The access to where the source's cursors are kept."""
     source = each.source
     if source.url:
-        return HttpAccess(Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file))
+        return http_access.HttpAccess(
+            Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file), timeout
+        )
     return JournalAccess(Path(source.path))

@@ -18,7 +18,7 @@ from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.journal.groups import groups_in, is_dead, shown
 from gateway.pipeline.journal.lookup import Follower
 from gateway.pipeline.land.manifest import ManifestRecord
-from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.http_access import TIMEOUT, HttpAccess
 from gateway.pipeline.source.options import Options
 
 RATE_OVER = 20
@@ -68,13 +68,13 @@ def _own_group(each: Input) -> list[dict[str, Any]]:
     return [group for group in groups_of(each) if group["name"] == each.group]
 
 
-def groups_of(each: Input) -> list[dict[str, Any]]:
+def groups_of(each: Input, timeout: float = TIMEOUT) -> list[dict[str, Any]]:
     """All groups of the queue manager: asked of the gateway if it has an address, else read from the journal's files
     without a lock."""
     source = each.source
     if source.url:
         options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file, queue=source.queue)
-        groups: list[dict[str, Any]] = HttpAccess(options).address.call("GET", "groups")
+        groups: list[dict[str, Any]] = HttpAccess(options, timeout).address.call("GET", "groups")
         return groups
     follower = Follower(Path(source.path))
     follower.poll()

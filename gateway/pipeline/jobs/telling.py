@@ -49,11 +49,11 @@ class GatewayReports:
         }
         for address, group in self._addresses:
             with suppress(PipelineError, OSError, ValueError):
-                address.call("POST", "report", body={**report, "group": group}, timeout=TIMEOUT)
+                address.call("POST", "report", body={**report, "group": group})
         self._told = self._clock(), progress.state
 
 
 def address_of(each: Input) -> HttpAddress:
     """The gateway of a source."""
     source = each.source
-    return HttpAddress(source.url.rstrip("/"), "", source.token_file, source.ca_file)
+    return HttpAddress(source.url.rstrip("/"), "", source.token_file, source.ca_file, TIMEOUT)

@@ -74,8 +74,10 @@ class HttpAddress(NamedTuple):
     token: str
     token_file: str
     ca_file: str
+    timeout: float = TIMEOUT
+    """Seconds that an answer may take."""
 
-    def open(self, method: str, path: str, query: dict[str, Any], body: Any = None, timeout: float = TIMEOUT) -> Any:
+    def open(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Any:
         """The open response. Errors of the service are raised again as their own class."""
         url = f"{self.url}/api/pipeline/{path}?{urllib.parse.urlencode(query)}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
@@ -87,17 +89,15 @@ class HttpAddress(NamedTuple):
             request.add_header("Authorization", f"Bearer {token}")
         opener = self._opener()
         try:
-            return opener.open(request, timeout=timeout)
+            return opener.open(request, timeout=self.timeout)
         except urllib.error.HTTPError as error:
             raise _error_of(self.url, error) from error
         except (OSError, http.client.HTTPException) as error:
             raise _unreachable(self.url, error) from error
 
-    def call(
-        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, timeout: float = TIMEOUT
-    ) -> Any:
+    def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
         """The response as JSON."""
-        with self.open(method, path, query or {}, body, timeout) as answer:
+        with self.open(method, path, query or {}, body) as answer:
             return json.load(answer)
 
     def _token(self) -> str:
@@ -197,8 +197,8 @@ BEYOND = 1 << 59
 class HttpAccess:
     """Cursors and messages through the gateway."""
 
-    def __init__(self, options: Options) -> None:
-        self.address = HttpAddress(options.url, options.token, options.token_file, options.ca_file)
+    def __init__(self, options: Options, timeout: float = TIMEOUT) -> None:
+        self.address = HttpAddress(options.url, options.token, options.token_file, options.ca_file, timeout)
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
         """Take the group's lease."""
