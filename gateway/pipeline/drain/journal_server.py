@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from gateway.errors import StoreUnavailable
+from gateway.pipeline.http_port import listening
 from gateway.pipeline.journal.owner import StoreJournal
 from gateway.pipeline.journal.service import JSON, PREFIX, Query, Reply
 from gateway.queue_manager.journal.store import Store
@@ -122,7 +123,7 @@ def serve(
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Requests are not logged."""
 
-    server = _Server((bind, port), Handler)
+    server = listening(_Server, bind, port, Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)

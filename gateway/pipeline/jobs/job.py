@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from gateway.config.examine import examine
 from gateway.config.findings import Part, contradictions, wrong_of
-from gateway.config.source import read_yaml
+from gateway.config.source import read_yaml, unread
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
 from gateway.mq.character_sets.ccsid import codec_of
@@ -562,7 +562,8 @@ def read_job(file: Path) -> Job:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Finding(str(file), 1, 1, f"cannot be read: {error}", "give a UTF-8 file")]) from error
+        fix = "give a UTF-8 file" if isinstance(error, UnicodeDecodeError) else "correct the path, or who may read it"
+        raise ConfigurationError([unread(str(file), error, fix)]) from error
     return _beside(file.resolve().parent, parse_job(str(file), text))
 
 

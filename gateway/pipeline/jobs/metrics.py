@@ -7,6 +7,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from gateway.pipeline.http_port import listening
+
 QUERY = (
     ("backlog_messages", "backlog"),
     ("batch_id", "batch"),
@@ -69,6 +71,6 @@ def serve_metrics(bind: str, port: int, text: Callable[[], str]) -> ThreadingHTT
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Requests are not logged."""
 
-    server = ThreadingHTTPServer((bind, port), Handler)
+    server = listening(ThreadingHTTPServer, bind, port, Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

@@ -164,7 +164,10 @@ def _speaks_plainly(url: str) -> bool:
 
 def _error_of(url: str, error: urllib.error.HTTPError) -> PipelineError:
     if error.code in (401, 403):
-        return GatewayRefuses(f"{url} refuses the token: give the gateway's admin token with option tokenFile")
+        return GatewayRefuses(
+            f"{url} refuses the token: give the gateway's admin token (`token_file` of a job, "
+            "--token-file, or option tokenFile of the data source)"
+        )
     try:
         answer = json.loads(error.read())
         return _ERRORS.get(answer.get("kind", ""), PipelineError)(answer["error"])

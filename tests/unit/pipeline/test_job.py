@@ -326,3 +326,19 @@ def test_a_job_without_a_source_is_told_so_besides_other_mistakes() -> None:
     assert len(found) == 2
     assert "the job has no `source`" in "".join(found)
     assert len(findings("name: plant\nwarehouse: lake\nsource: {queue: Q}\n")) == 1, "it has one, without an address"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "job.yaml: cannot be read: No such file or directory: correct the path"),
+        (b"\xff\xfe", "give a UTF-8 file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, content: bytes | None, says: str) -> None:
+    """A file that is not there was to be given in UTF-8."""
+    if content is not None:
+        (tmp_path / "job.yaml").write_bytes(content)
+    with pytest.raises(ConfigurationError) as raised:
+        read_job(tmp_path / "job.yaml")
+    assert says in "\n".join(map(str, raised.value.findings))
