@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -218,6 +219,35 @@ def test_a_job_that_is_asked_to_stop_finishes_its_batch_and_gives_its_group_back
     assert len(table(spark, tmp_path / "lake", "bronze")) == progress.rows
     JobRun(spark, job).run(once=True)
     assert len(table(spark, tmp_path / "lake", "bronze")) == 15
+
+
+def test_a_last_batch_that_fails_is_told(spark: Any, tmp_path: Path) -> None:
+    """What Spark makes of its error is not taken for the end that was asked for."""
+    from gateway.pipeline.jobs.run import JobRun
+    from gateway.pipeline.jobs.spark.stopping import Stop
+    from gateway.pipeline.jobs.status import job_status
+
+    write_journal(tmp_path / "j", 5, Fleet(devices=1))
+    text = JOB.format(path=tmp_path / "j", lake=tmp_path / "lake").partition("silver:")[0]
+    job, stop = parse_job("job.yaml", text), Stop()
+    run = JobRun(spark, job)
+    write = run.writer.write
+
+    def failing(*arguments: Any) -> Any:
+        stop.ask()
+        shutil.rmtree(tmp_path / "lake/_staging", ignore_errors=True)
+        (tmp_path / "lake/_staging").touch()
+        return write(*arguments)
+
+    run.writer.write = failing  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="_staging"):
+        run.run(once=False, stop=stop)
+    status = job_status(job)["run"]
+    assert status["state"] == "failed"
+    assert "_staging" in status["error"]
+    (tmp_path / "lake/_staging").unlink()
+    JobRun(spark, job).run(once=True)
+    assert len(table(spark, tmp_path / "lake", "bronze")) == 5
 
 
 def test_cbor_and_a_late_row(spark: Any, tmp_path: Path) -> None:
