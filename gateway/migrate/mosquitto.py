@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ def read_mosquitto(
         plan.say(name, 0, "no listener is defined: as in mosquitto 2, port 1883 for programs of this host")
     plan.settings["listeners"] = listeners
     _identity(plan, name, read, listeners, apart=apart, read_file=read_file)
+    options.quality_of_service(plan, [each.said for each in read.listeners if _kept(each)])
     options.common_options(plan, read.common)
     for line in read.other:
         options.without_counterpart(plan, line)
@@ -145,7 +147,7 @@ def _listener(
         if not read.address:
             plan.say(*place.where, f"{place}: neither a port nor a socket; the listener is left out")
             return None
-        found["unix"] = read.address
+        found["unix"] = posixpath.join(directory, read.address)
     else:
         address = read.address or (said["bind_address"].value if "bind_address" in said else "")
         domain = said["socket_domain"].value if "socket_domain" in said else ""

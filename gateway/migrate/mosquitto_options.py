@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 import ssl
@@ -28,7 +29,7 @@ class Line(NamedTuple):
 
 
 OF_LISTENERS = frozenset([
-    "bind_address", "bind_interface", "http_dir", "max_connections", "max_qos", "max_topic_alias",
+    "bind_address", "bind_interface", "http_dir", "max_connections", "max_qos", "maximum_qos", "max_topic_alias",
     "mount_point", "protocol", "socket_domain", "use_username_as_clientid", "websockets_log_level",
     "websockets_headers_size", "cafile", "capath", "certfile", "ciphers", "ciphers_tls1.3", "crlfile",
     "dhparamfile", "keyfile", "require_certificate", "tls_engine", "tls_engine_kpass_sha1", "tls_keyform",
@@ -103,6 +104,7 @@ _WHY = {
     "tls_engine_kpass_sha1": "keys are read from PEM files",
     "use_username_as_clientid": "`security.client_ids: equals_user` holds for all listeners; write it if that is meant",
     "max_qos": "`mqtt.max_qos` holds for all listeners; write it if that is meant",
+    "maximum_qos": "`mqtt.max_qos` holds for all listeners; write it if that is meant",
     "max_topic_alias": "`mqtt.topic_aliases` holds for all listeners; write it if that is meant",
     "max_topic_alias_broker": "`mqtt.topic_aliases` holds for all listeners, and for both directions",
     "max_inflight_bytes": "what is in flight is counted in messages: `mqtt.max_inflight`",
@@ -118,6 +120,10 @@ _WHY = {
 }
 
 
+_QUALITY = ("max_qos", "maximum_qos")
+"""Two names of one option."""
+_SMALLEST = 128
+"""The least that `mqtt.max_packet` can be."""
 _OTHERS = frozenset(["listener", "port", "connection", "allow_anonymous", "password_file", "acl_file"])
 
 
@@ -213,7 +219,19 @@ def _path(directory: str, said: dict[str, Line], key: str, default: str) -> str:
 def listener_options(plan: Plan, said: dict[str, Line]) -> None:
     """Add notes for options of a listener that have no counterpart."""
     for key, line in said.items():
-        if key in _WHY:
+        if key in _WHY and key not in _QUALITY:
+            without_counterpart(plan, line)
+
+
+def quality_of_service(plan: Plan, listeners: list[dict[str, Line]]) -> None:
+    """Take over the highest quality of service that all listeners have; a note says where they differ."""
+    lines = [[said[key] for key in _QUALITY if key in said] for said in listeners]
+    values = {of_one[0].value if of_one else "2" for of_one in lines}
+    if len(values) == 1 and (only := values.pop()) in {"0", "1"}:
+        plan.section("mqtt")["max_qos"] = int(only)
+        return
+    for line in itertools.chain.from_iterable(lines):
+        if line.value != "2":
             without_counterpart(plan, line)
 
 
@@ -244,7 +262,9 @@ def _count(plan: Plan, mqtt: dict[str, Any], line: Line) -> None:
     if not line.value.isdigit():
         plan.say(*line.where, f"{line}: not a number; the default of `mqtt.{key}` holds")
     elif int(line.value):
-        mqtt[key] = max(128, min(int(line.value), unlimited)) if key == "max_packet" else int(line.value)
+        mqtt[key] = max(_SMALLEST, min(int(line.value), unlimited)) if key == "max_packet" else int(line.value)
+        if key == "max_packet" and int(line.value) < _SMALLEST:
+            plan.say(*line.where, f"{line}: packets of {_SMALLEST} bytes are let in: the smallest `mqtt.{key}`")
         if key in {"max_inflight", "keep_alive_max"}:
             mqtt[key] = min(mqtt[key], unlimited)
     elif unlimited:

@@ -107,6 +107,30 @@ def test_the_settings_are_valid_and_limits_are_taken_over() -> None:
     assert settings.security.anonymous is False
 
 
+def test_the_path_of_a_socket_starts_where_those_of_certificates_do() -> None:
+    (local,) = _plan("listener 0 run/mqtt.sock\n").settings["listeners"]
+    assert local["unix"] == "/etc/mosquitto/run/mqtt.sock"
+
+
+def test_a_packet_limit_below_the_smallest_here_is_said() -> None:
+    notes = _notes(_plan("listener 1883\nmax_packet_size 100\n"))
+    assert "max_packet_size 100: packets of 128 bytes are let in: the smallest `mqtt.max_packet`" in notes
+
+
+@pytest.mark.parametrize("option", ["max_qos", "maximum_qos"])
+def test_a_quality_of_service_that_all_listeners_have_is_taken_over(option: str) -> None:
+    plan = _plan(f"listener 1883\n{option} 1\nlistener 1884\n{option} 1\n")
+    assert _settings(plan).mqtt.max_qos == 1
+    assert "qos" not in _notes(plan)
+
+
+def test_a_quality_of_service_that_listeners_do_not_share_is_said() -> None:
+    for other in ("", "max_qos 2\n"):
+        plan = _plan(f"listener 1883\nmaximum_qos 1\nlistener 1884\n{other}")
+        assert _settings(plan).mqtt.max_qos == 2
+        assert "maximum_qos: no counterpart: `mqtt.max_qos` holds for all listeners" in _notes(plan)
+
+
 def test_users_keep_their_passwords_and_what_is_no_hash_is_said() -> None:
     plan = _full()
     assert plan.users == ["alice:$7$101$c2FsdA==$aGFzaA=="]
