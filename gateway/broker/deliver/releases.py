@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from gateway.session.publication import Publication
     from gateway.session.session import Session
 
-_MOST_HEADS = 64
-"""How many heads are kept: what many sessions get in one go has the same."""
-
 
 class _Marked(NamedTuple):
     """Copies whose release is stored with a batch, from this row on."""
@@ -39,6 +36,8 @@ class Releases:
         self._context = context
         self._router = router
         self._heads: dict[tuple[Publication, bool, tuple[int, ...]], bytes] = {}
+        """Those of the batch: what many sessions get in one go has the same. A publication may have a long payload, so
+        that none is kept for longer."""
         self._batch: Batch | None = None
         self._marked: list[_Marked] = []
         """Those of that batch."""
@@ -58,8 +57,6 @@ class Releases:
         key = like, released.retain, released.sub_ids
         head = self._heads.get(key)
         if head is None:
-            if len(self._heads) >= _MOST_HEADS:
-                self._heads.clear()
             head = self._router.state_head(encode_prefix(like, 2, released.retain, released.sub_ids, RELEASED))
             self._heads[key] = head
         return head
@@ -69,12 +66,14 @@ class Releases:
         if batch is not self._batch or batch.undo is not None:
             self._batch = batch if batch.undo is None else None
             self._marked = []
+            self._heads.clear()
             batch.after.append(partial(self._stored, self._marked))
         self._marked.append(marked)
 
     def _stored(self, marked: list[_Marked]) -> None:
         """The batch is committed."""
         self._batch = None
+        self._heads.clear()
         for one in marked:
             try:
                 self._name(*one)
