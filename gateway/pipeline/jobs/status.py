@@ -96,16 +96,22 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     if status.get("rate") is not None:
         lines.append(f"  rate: {status['rate']:,.0f} rows/s over the last batches")
     if run.get("backlog") is not None:
-        lines.append(
-            f"  query: batch {run['batch']}, {run['backlog']:,} messages behind, {run['processed_rate']:,.0f} rows/s, "
-            f"{run['trigger_seconds']:.1f} s a trigger"
-        )
+        lines.append(_query_line(run))
     if run.get("wait_p50") is not None:
         lines.append(f"  from put to table: {run['wait_p50']:.1f} s, 99 of 100 within {run['wait_p99']:.1f} s")
     if status.get("tables"):
         listed = ", ".join(f"{each['table']} {each['parts']:,}" for each in status["tables"])
         lines.append(f"  parts of tables: {listed}; next compaction {status['next_compaction']}")
     return [*lines, *(group_line(group, now) for group in status["groups"])]
+
+
+def _query_line(run: dict[str, Any]) -> str:
+    """Spark's figures of the last batch; without those of a batch while there has been none since the start."""
+    behind = f"{run['backlog']:,} messages behind"
+    if run.get("batch") is None:
+        return f"  query: no batch yet, {behind}"
+    figures = f"{run['processed_rate']:,.0f} rows/s, {run['trigger_seconds']:.1f} s a trigger"
+    return f"  query: batch {run['batch']}, {behind}, {figures}"
 
 
 def _unless_gone(status: dict[str, Any], now: float) -> str:

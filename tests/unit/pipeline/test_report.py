@@ -82,6 +82,13 @@ def test_what_spark_tells_of_the_query() -> None:
     assert 'mqgate_pipeline_wait_seconds{job="plant",quantile="0.99"} 2.0\n' in text
 
 
+def test_a_query_that_has_had_no_batch_yet() -> None:
+    """It was told as `batch None`, with rates of a batch that there was not."""
+    run = {**STATUS["run"], "backlog": 0, "batch": None, "processed_rate": 0.0, "trigger_seconds": 0.0}
+    lines = status_lines({**STATUS, "run": run}, now=1060.0)
+    assert "  query: no batch yet, 0 messages behind" in lines
+
+
 def test_several_sources_and_one_that_cannot_be_asked() -> None:
     groups = [
         {**STATUS["groups"][0], "source": "lima"},
