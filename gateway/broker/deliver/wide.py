@@ -148,14 +148,19 @@ class Wide:
             self._later()
 
     def _later(self) -> None:
-        self.context.scheduler.later(0.0, self._go_on)
+        self.context.set_aside.later(0.0, self._go_on)
 
     # -- a slice --
 
     def _go_on(self) -> None:
+        """Do a slice, and have it committed; what fails in committing takes nothing of the slice back."""
+        self.context.now = self.context.scheduler.now()
+        self.context.or_end(self._advance)  # copies are units of their own; else nothing would go on until a restart
+        self.context.flush()
+
+    def _advance(self) -> None:
         """Do a slice of the first publication."""
-        context, under = self.context, self._waiting[0]
-        context.now = context.scheduler.now()
+        under = self._waiting[0]
         if not under.is_begun:
             under.is_begun = True
             self._join(under)
@@ -163,8 +168,7 @@ class Wide:
             self._remove(0)
             self._let_go(under.every)
         if self._waiting:
-            context.batch.after.append(self._later)
-        context.flush()
+            self.context.batch.after.append(self._later)
 
     def _remove(self, at: int) -> UnderWay:
         under = self._waiting[at]
@@ -479,16 +483,17 @@ class Wide:
         filters = [filter_ for filter_, _ in entries]
 
         def receiver(session: Session, publisher: str, topic: str) -> Receiver | None:
-            if session.ended or (changes[0] != version and not self._still(session, filters)):
+            if session.ended:
                 return None
-            return self._receiver(publisher, session, interests[session], topic)
+            found = interests[session] if changes[0] == version else self._still(session, filters)
+            return self._receiver(publisher, session, found, topic) if found else None
 
         return entries, interests, receiver
 
-    def _still(self, session: Session, filters: list[str]) -> bool:
-        """Whether a session still has one of these subscriptions, now that subscriptions have changed."""
+    def _still(self, session: Session, filters: list[str]) -> list[Interest]:
+        """What a session still wants with these subscriptions, now that subscriptions have changed [MQTT-3.8.4-3]."""
         mine = self.router.subscriptions.of(session)
-        return any(one in mine for one in filters)
+        return [mine[one] for one in filters if one in mine]
 
     def _receiver(self, publisher: str, session: Session, found: list[Interest], topic: str) -> Receiver | None:
         interest = found[0] if len(found) == 1 else merged(found)

@@ -187,6 +187,57 @@ def test_a_defect_costs_its_publisher_and_then_it_is_set_aside(bench: Slow, monk
     assert all(told(one)[-1] == b"fine" for one in readers)
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("turn", [1, 3, 6])
+def test_a_defect_behind_a_slice_takes_nothing_of_it_back(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch, qos: int, turn: int
+) -> None:
+    """Nothing wide went on after it, and who had published waited for ever."""
+    readers, bench.defects = subscribed(bench), []
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sender.publish("news/a", b"1", qos, 1 if qos else 0)
+    if qos == 2:
+        sender.ack(p.PUBREL, 1)
+    turns = 0
+    while True:
+        turns += 1
+        with monkeypatch.context() as broken:
+            if turns == turn:
+                broken.setattr(bench.engine.context, "flush", lambda: 1 / 0)
+            if not bench.later():
+                break
+        bench.engine.flush()
+    assert turns > turn
+    assert [told(one) for one in readers] == [[b"1"]] * MANY
+    assert [packet[0] >> 4 for packet in sender.take()] == [[], [p.PUBACK], [p.PUBREC, p.PUBCOMP]][qos]
+    assert not bench.engine.put_off._waiting
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_who_subscribes_anew_meanwhile_gets_it_as_it_wants_it_by_then(bench: Slow, qos: int) -> None:
+    """SUBACK had said another QoS, and one of its subscriptions was gone."""
+    readers = subscribed(bench, 2)
+    for one in readers:
+        one.subscribe("news/a", 2)
+        one.take()
+    sender = bench.device(5, "sender").connect()
+    sender.publish("news/a", b"1", qos, 1)
+    if qos == 2:
+        sender.ack(p.PUBREL, 1)
+    bench.later()
+    late = [one for one in readers if not told(one)][-5:]
+    assert late
+    for one in late:
+        one.unsubscribe("news/a")
+        one.subscribe("news/#", 0)
+        one.take()
+    while bench.later():
+        pass
+    for one in late:
+        assert [packet[0] for packet in one.take()] == [p.PUBLISH << 4]
+
+
 @pytest.mark.parametrize("how", ["0", "1", "2", "queue"])
 def test_many_places_for_few_subscriptions_are_looked_at_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a subscription comes or goes."""
