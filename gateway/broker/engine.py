@@ -138,7 +138,7 @@ class Engine:
         self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, wide, self.endings, census)
         context.on_slow = lambda _connection, _spent, _length: None
         context.flush, context.resubmit, context.abandon = self.flush, self.resubmit, self.abandon
-        context.write, context.ended = self.answers.write, self._ended
+        context.write, context.ended, self.fast_lane.restage = self.answers.write, self._ended, self.failures.restage
         context.refuse_connect = self.connacks.refuse_malformed
         self.plain_lane.handlers = self._handlers()
         self._submitting = False

@@ -33,6 +33,7 @@ from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.rows import released_rows
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.promised_copy import copy_promised
+from gateway.broker.refused.restaging import Release
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
 from gateway.mq.headers.rfh2 import FIXED_LENGTH
@@ -48,11 +49,14 @@ from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import StagedRows
+    from collections.abc import Callable
+
+    from gateway.broker.batch import Batch, StagedRows
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import FanOut, Note
     from gateway.broker.deliver.in_flight import InFlight
     from gateway.broker.links import LinkedRun
+    from gateway.broker.marks import Released
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
     from gateway.broker.publish.route import Sent
@@ -87,6 +91,8 @@ class FastLane(Keeping):
         self.in_flight = in_flight
         self.behind: Arrived = []
         """What had arrived behind a packet that subscribes, and was not looked at by `take`."""
+        self.restage: Callable[[Batch, Released], None] = lambda _batch, _released: None
+        """Undoes a release in a batch that could not be committed; set by the engine."""
 
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived. Returns what is left."""
@@ -339,16 +345,20 @@ class FastLane(Keeping):
 
     def _forward_alone(self, one: Sent) -> None:
         """Forward one publication as the plain lane does. If it runs into a defect it is not acknowledged, and will be
-        sent again; what it has put on its queue at QoS 2 must not come there again, so it is set aside."""
+        sent again; what it has put on its queue at QoS 2 must not come there again, so it is set aside, or its release
+        undone where that is refused."""
         context, (connection, route, *_, released) = self.context, one
         publication, undo = self._publication(one), Undo(context.batch)
         try:
             self.fan_out.forward(route, publication)
-        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+        except Exception as error:
             undo.take_back(context.batch)
             if released is not None:
                 aside = aside_of_publication(connection.publisher, publication)
-                context.set_aside.keep("publication", connection.publisher.client_id, error, lambda: aside)
+                aside = aside._replace(source=(Release(released, self.restage), released[2]))
+                if not context.set_aside.keep("publication", connection.publisher.client_id, error, lambda: aside):
+                    context.on_fatal(error)
+                    raise
             self._defect(connection, error)
         else:
             undo.keep()

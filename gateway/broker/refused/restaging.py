@@ -17,9 +17,34 @@ from gateway.ports.state_queues import STAGED
 from gateway.session.record import HANDED_OVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.broker.marks import Released
     from gateway.broker.refused.parked import Parked
+    from gateway.ports.batch import Scheduler
     from gateway.session.session import Session
+
+
+class Release:
+    """Where a publication stays that is released and cannot be set aside: staged, with nothing of it put. Its client is
+    disconnected, and releases it again."""
+
+    queue = STAGED
+
+    def __init__(self, released: Released, restage: Callable[[Batch, Released], None]) -> None:
+        self.released, self.restage = released, restage
+        self.key = released[0].staged_key
+
+    def leave(self, batch: Batch, _token: Token) -> None:
+        """Undo it in the batch that was to set it aside."""
+        for destination in list(batch.destinations.values()):
+            rows = [row for row, released in destination.released.items() if released == self.released]
+            if rows:
+                batch.without(destination, rows)
+        self.restage(batch, self.released)
+
+    def stay(self, scheduler: Scheduler, token: Token) -> None:
+        """It waits for its client."""
 
 
 def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:
