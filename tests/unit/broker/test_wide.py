@@ -413,6 +413,29 @@ def test_a_defect_acknowledges_none_of_several_and_the_second_time_that_one_is_s
         assert set(told(one)) >= {b"before", b"behind"}
 
 
+def test_who_makes_up_a_name_for_each_defect_throws_out_its_neighbours_once(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, bench.defects = subscribed(bench), []
+    bench.break_copies(monkeypatch, b"poison", "reader-20")
+    neighbours = [bench.device(5, f"neighbour-{number}").connect() for number in range(2)]
+    for time in range(4):
+        hostile = bench.device(5, f"hostile-{time}").connect()
+        for sender, payload in zip((neighbours[0], hostile, neighbours[1]), (b"1", b"poison", b"2"), strict=True):
+            sender.take()
+            bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
+            sender.publish("news/a", payload, 1, 1)
+        while bench.later():
+            pass
+        assert hostile.wire.closed
+        if not time:
+            assert [one.wire.closed for one in neighbours] == [True] * 2
+            neighbours = [bench.device(5, one.client_id).connect() for one in neighbours]
+            continue
+        assert [answers(one) for one in neighbours] == [[1]] * 2
+    assert [told(one).count(b"1") for one in readers[21:]] == [told(readers[20]).count(b"1")] * (MANY - 21)
+
+
 def test_what_is_longer_or_has_another_topic_comes_by_itself_and_in_order(bench: Slow) -> None:
     readers = subscribed(bench)
     sender = bench.device(5, "sender").connect()
