@@ -78,7 +78,12 @@ ROWS: list[tuple[str, list[Panel]]] = [
             stat("From devices", rate("mqgate_mqtt_publish_received_total"), "cps"),
             stat("To queues", rate("mqgate_mq_put_messages_total"), "cps"),
             stat("To devices", rate("mqgate_mqtt_publish_sent_total"), "cps"),
-            stat("Dropped, 1 h", f"sum (increase(mqgate_messages_dropped_total{{{PICK}}}[1h]))", "short", BAD_ABOVE_0),
+            stat(
+                "Dropped, 1 h",
+                f'sum (increase(mqgate_messages_dropped_total{{{PICK}, reason!~"denied|away"}}[1h]))',
+                "short",
+                BAD_ABOVE_0,
+            ),
             stat("Dead letters", gauge("mqgate_dlq_depth"), "short", WARN_ABOVE_0),
             stat("On disk", gauge("mqgate_spool_bytes"), "bytes"),
             stat(
