@@ -34,7 +34,9 @@ class _StoredInstead:
         self.head, self.body, self.size = head, body, size
 
     def leave(self, batch: Batch, _token: Token) -> None:
-        """Store it with the batch that was to set it aside."""
+        """Store it with the batch that was to set it aside, unless its session has ended meanwhile."""
+        if self.session.ended:
+            return
         puts = batch.state_puts(OUT, self.key)
         puts.heads.append(self.head)
         puts.bodies.append(self.body)

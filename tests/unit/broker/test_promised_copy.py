@@ -99,3 +99,16 @@ def test_the_process_ends_where_it_cannot_be_kept(bench: Harness) -> None:
     ):
         copied(bench, device)
     assert [type(error) for error in fatal] == [ZeroDivisionError]
+
+
+def test_nothing_is_stored_for_a_session_that_has_ended_meanwhile(bench: Harness) -> None:
+    device = reader(bench, clean=False)
+    bench.queues.automatic = False
+    copied(bench, device)
+    bench.queues.refusing[SET_ASIDE] = FULL
+    bench.device(5, "reader").connect(clean=True)
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    assert bench.queues.depth(OUT) == 0
+    assert (bench.engine.context.stored.messages, bench.engine.context.stored.bytes) == (0, 0)
