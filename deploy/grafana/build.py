@@ -358,10 +358,11 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 width=6,
             ),
             Panel(
-                "Log lines",
+                "Log lines and spans",
                 [
                     Query(rate("mqgate_log_events_total", "level"), "{{level}}"),
                     Query(rate("mqgate_log_suppressed_total"), "suppressed"),
+                    Query(rate("mqgate_spans_total", "result"), "spans {{result}}"),
                 ],
                 "cps",
                 width=12,

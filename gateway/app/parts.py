@@ -171,7 +171,7 @@ class Parts:
             return None
         from gateway.observe.tracing import Spans  # opentelemetry is optional
 
-        spans = Spans(tracing.endpoint, tracing.share, tracing.service, self.queue_manager.name)
+        spans = Spans(tracing.endpoint, tracing.share, tracing.service, self.queue_manager.name, self.counters)
         self.engine.context.on_hop = spans.begin
         return spans
 

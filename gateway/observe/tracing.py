@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.config.extras import how_to_install
@@ -20,6 +20,7 @@ from gateway.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.broker.books import Hop
+    from gateway.ports.counters import Counters
 
 QUEUE = 8192
 """Spans that wait for the collector; beyond it the newest are lost."""
@@ -31,13 +32,13 @@ _WHOLE = 1 << 56
 class Spans:
     """Makes a span for each hop and hands it to the exporter."""
 
-    def __init__(self, endpoint: str, share: float, service: str, queue_manager: str) -> None:
+    def __init__(self, endpoint: str, share: float, service: str, queue_manager: str, counters: Counters) -> None:
         """`share` of the sampled traces is exported. The trace identifier decides, so that all parties decide alike."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import ReadableSpan
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
             from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
         except ImportError as error:
@@ -50,8 +51,10 @@ class Spans:
         self._span, self._context, self._flags, self._kind = ReadableSpan, SpanContext, TraceFlags, SpanKind
         self._below = int(share * _WHOLE)
         self._queue_manager = queue_manager
+        self._counters, self._ended = counters, 0
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", session=_session())
-        self._processor = BatchSpanProcessor(exporter, max_queue_size=QUEUE)
+        self._exporter = _CountedExporter(exporter, counters, SpanExportResult.SUCCESS)
+        self._processor = BatchSpanProcessor(self._exporter, max_queue_size=QUEUE)
 
     def begin(self, hop: Hop) -> Callable[[], None]:
         """Begin a span; returns what ends it."""
@@ -62,6 +65,10 @@ class Spans:
         return lambda: self._end(hop, int(trace, 16), int(parent, 16), started)
 
     def _end(self, hop: Hop, trace: int, parent: int, started: int) -> None:
+        if self._ended - self._exporter.taken >= QUEUE:  # the library would drop one, and tell nobody how many
+            self._counters.spans["queue_full"] += 1
+            return
+        self._ended += 1
         flags = self._flags(self._flags.SAMPLED)
         into = hop.direction == "in"
         span = self._span(
@@ -96,6 +103,29 @@ class Spans:
         ending = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
         ending.start()
         ending.join(LAST_SECONDS)
+
+
+class _CountedExporter:
+    """Counts what an exporter takes and what becomes of it, in the thread that sends."""
+
+    def __init__(self, exporter: Any, counters: Counters, success: object) -> None:
+        self._exporter, self._counters, self._success = exporter, counters, success
+        self.taken = 0
+        """Spans that do not wait any more."""
+
+    def export(self, spans: Sequence[Any]) -> Any:
+        """Send them."""
+        self.taken += len(spans)
+        done: Any = None
+        try:
+            done = self._exporter.export(spans)
+        finally:
+            self._counters.spans["exported" if done is self._success else "refused"] += len(spans)
+        return done
+
+    def shutdown(self) -> None:
+        """Wait for nothing any more."""
+        self._exporter.shutdown()
 
 
 def _session() -> Any:

@@ -54,6 +54,7 @@ UnitKind = Literal["publication", "will", "session", "retained", "staged", "stor
 """What is handled, and may fail, without affecting anything else: a record, a message, the end of a connection, a
 timer's call."""
 SpoolState = Literal["connected", "buffering", "draining"]
+SpanResult = Literal["exported", "refused", "queue_full"]
 TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
                            "transform", "unmatched", "other"]  # fmt: skip
@@ -280,6 +281,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("tls_certificate_not_after_timestamp_seconds", (LISTENER,), "When the listener's certificate expires."),
     _gauge("tls_crl_next_update_timestamp_seconds", (LISTENER,),
            "When the listener's revocation list expires: no client certificate is accepted after that."),
+    _counter("spans", (_closed("result", SpanResult),),
+             "Spans for the collector of traces: sent; lost as it did not take them; lost as too many waited for it."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),
     _counter("log_suppressed", (_closed("level", Level),),
              "Log lines not written: they repeated others, or nobody read the log."),
@@ -330,7 +333,7 @@ class Counters:
         "mqtt_puback_seconds",
         "mqtt_publish_received", "mqtt_publish_sent", "mqtt_sessions_signed_over", "mqtt_sessions_taken_over",
         "mqtt_subscriptions_refused", "names", "packets_in", "packets_out", "reactor_lag_seconds",
-        "reactor_stall_seconds", "route_matched", "set_aside",
+        "reactor_stall_seconds", "route_matched", "set_aside", "spans",
         "spool_corrupt_records", "spool_drained_messages", "spool_recovered_messages", "spool_sync_seconds",
         "tls_handshakes", "transform_errors",
     )  # fmt: skip
@@ -380,6 +383,7 @@ class Counters:
         self.reactor_lag_seconds: dict[str, Histogram] = _Histograms(LAG_BUCKETS)
         self.reactor_stall_seconds = Histogram(STALL_BUCKETS)
         self.tls_handshakes: dict[tuple[str, HandshakeResult], int] = _Counts()
+        self.spans: dict[SpanResult, int] = _Counts()
         self.log_events: dict[Level, int] = _Counts()
         self.log_suppressed: dict[Level, int] = _Counts()
         self.names = names or Names()

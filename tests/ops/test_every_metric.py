@@ -87,6 +87,7 @@ MEASURED_ELSEWHERE = {
     "token_keys_age_seconds": "as identity_requests",
     "tls_crl_next_update_timestamp_seconds": "with a revocation list; tests/e2e/test_access_reload.py",
     "tls_handshakes_waiting": "more handshakes at once than threads; tests/unit/net/test_handshakes.py",
+    "spans": "only with a collector of traces; tests/ops/test_tracing_live.py",
     "backpressure_events": "20,000 messages behind one commit; tests/unit/broker",
     "backpressure_paused_connections": "as backpressure_events",
 }

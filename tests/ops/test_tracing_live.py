@@ -19,6 +19,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from running_gateway import MAPPING, TOKEN, Running, running
 
+from gateway.ports.counters import Counters
+
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed; tests/run installs it")
 pytestmark = pytest.mark.ops
 
@@ -141,13 +143,15 @@ def test_a_share_of_the_traces_is_chosen_by_their_identifier() -> None:
     from gateway.observe.tracing import Spans
 
     collector = Collector()
-    spans = Spans(collector.address, 0.5, "mqgate", "QM1")
+    counters = Counters()
+    spans = Spans(collector.address, 0.5, "mqgate", "QM1", counters)
     for half in (0, 1 << 63):
         trace = f"{1:016x}" + struct.pack("!Q", half >> 8 | 1).hex()
         given = f"00-{trace}-{PARENT}-01"
         spans.begin(Hop(given, given.replace(PARENT, "1" * 16), "in", "r", "t", "c", 1, 1))()
     spans.close()
     assert len(collector.spans) == 1
+    assert counters.spans == {"exported": 1, "refused": 0, "queue_full": 0}
     collector.server.shutdown()
     collector.server.server_close()
 
@@ -183,11 +187,11 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def spans_to(address: str, count: int) -> Any:
+def spans_to(address: str, count: int, counters: Counters | None = None) -> Any:
     from gateway.broker.books import Hop
     from gateway.observe.tracing import Spans
 
-    spans = Spans(address, 1.0, "mqgate", "QM1")
+    spans = Spans(address, 1.0, "mqgate", "QM1", counters or Counters())
     given = f"00-{TRACE}-{PARENT}-01"
     for _ in range(count):
         spans.begin(Hop(given, given, "in", "r", "t", "c", 1, 1))()
@@ -201,6 +205,26 @@ def test_the_end_does_not_wait_for_a_collector_that_never_answers() -> None:
         begun = time.monotonic()
         spans.close()
         assert time.monotonic() - begun < 8.0, "less than it waits for one answer"
+
+
+def test_spans_that_are_lost_are_counted() -> None:
+    held, counters = list[socket.socket](), Counters()
+    with listening(held.append) as address:
+        spans = spans_to(address, 10_000, counters)
+        assert 10_000 - 8192 - 512 <= counters.spans["queue_full"] <= 10_000 - 8192
+        assert counters.spans["exported"] == 0
+        spans.close()
+
+
+def test_so_are_those_that_the_collector_refuses() -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    counters = Counters()
+    with listening(serve) as address:
+        spans_to(address, 3, counters).close()
+    assert counters.spans == {"exported": 0, "refused": 3, "queue_full": 0}
 
 
 def test_of_an_endless_answer_nothing_is_kept() -> None:
