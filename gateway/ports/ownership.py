@@ -70,6 +70,10 @@ class Owners(Forwards, Protocol):
     def peers(self) -> frozenset[str]:
         """Every other gateway that may own a session, whether it is alive or has not been taken over yet."""
 
+    def knows(self, gateway: str) -> bool:
+        """Whether a gateway may be alive, or another one takes over from it, now or later. Nobody else acts for what
+        names a gateway of which neither is so."""
+
     lease_seconds: float
     """For how many seconds a gateway may leave its lease unrenewed."""
 

@@ -186,6 +186,23 @@ def test_orphaned_sessions_go_on_to_the_next(queue_manager: EmbeddedQueueManager
     other.close()
 
 
+def test_a_gateway_is_known_until_nothing_is_to_be_taken_over_from_it(queue_manager: EmbeddedQueueManager) -> None:
+    """What names one that is not known is nobody's."""
+    first, second, third = (Member(lease=1.0) for _ in range(3))
+    first.die()
+    until(lambda: second.expired() | third.expired())
+    successor, other = (second, third) if second.expired() else (third, second)
+    time.sleep(2.5)
+    assert other.queue_manager.knows(first.name), "its successor has not taken everything over"
+    assert first.name not in other.queue_manager.peers()
+    successor.queue_manager.taken_over(first.name)
+    until(lambda: not other.queue_manager.knows(first.name))
+    assert other.queue_manager.knows(successor.name)
+    assert other.queue_manager.knows(other.name)
+    for one in (successor, other):
+        one.close()
+
+
 def test_ending_in_order_and_coming_back(queue_manager: EmbeddedQueueManager) -> None:
     """Nothing is waited for, by those who live or by those who come."""
     first = Member()

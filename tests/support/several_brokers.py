@@ -162,6 +162,9 @@ class SharedQueues(FarQueues):
         dead = {heir or owner for owner, heir in self.estate.dead.items()}
         return frozenset(self.estate.nodes.keys() | dead) - {self.instance}
 
+    def knows(self, gateway: str) -> bool:
+        return gateway in self.estate.nodes or gateway in self.estate.dead
+
     def reads(self, gateway: str) -> int:
         return 0 if gateway in self.estate.earlier else READS
 

@@ -222,6 +222,10 @@ class IbmQueueManager:
         """Returns every other gateway that may own a session: living, or not taken over yet."""
         return self._membership.peers() if self._membership is not None else frozenset()
 
+    def knows(self, gateway: str) -> bool:
+        """Returns whether a gateway may be alive, or somebody takes over from it."""
+        return self._membership is not None and self._membership.knows(gateway)
+
     @property
     def lease_seconds(self) -> float:
         """Returns how long a gateway may leave its lease unrenewed; 0 if there are no others."""

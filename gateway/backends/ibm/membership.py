@@ -81,6 +81,8 @@ class Membership:
         self._lock = threading.Lock()
         self._peers: frozenset[str] = frozenset()
         self._expired: tuple[str, ...] = ()
+        self._known: frozenset[str] = frozenset()
+        """All gateways that have an entry, also those that have a successor."""
         self._strangers: set[str] = set()
         """Gateways that have said hello and have not been seen on the queue yet."""
         self._reads: dict[str, int] = {}
@@ -107,6 +109,11 @@ class Membership:
         """Returns every other gateway that may own a session."""
         with self._lock:
             return self._peers | self._strangers
+
+    def knows(self, gateway: str) -> bool:
+        """Returns whether a gateway has an entry, or has said hello."""
+        with self._lock:
+            return gateway in self._known or gateway in self._strangers
 
     def reads(self, gateway: str) -> int:
         """Returns what another gateway reads of what is put for it; 0 if it has not said so."""
@@ -354,6 +361,7 @@ class Membership:
             self._strangers -= {entry.instance for entry in entries}
             changed = peers != self._peers or expired != self._expired
             self._peers, self._expired = peers, expired
+            self._known = frozenset(entry.instance for entry in entries)
             known = {one: reads for one, reads in self._reads.items() if one in peers | self._strangers}
             self._reads = known | {entry.instance: entry.reads for entry in entries}
         self._welcomed &= self.peers()

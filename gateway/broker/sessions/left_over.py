@@ -92,6 +92,41 @@ class LeftOver:
         self._until_looked -= 1
 
 
+class Recovering:
+    """Whose sessions and wills a gateway has as it starts: its own, and those of gateways whose successor it is; if it
+    is alone, also of those of which nothing but records is left, because no other gateway will ever act for them."""
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._is_alone = False
+        self.owners: list[str] = []
+        """The gateways that are no more; those of which only records are left are added as they are found."""
+
+    def begin(self) -> list[str]:
+        """The gateways that are no more; none if there are others."""
+        self._is_alone = not self._owners.peers()
+        self.owners = self._owners.expired_owners() if self._is_alone else []
+        return self.owners
+
+    def is_nobodys(self, record: dict[str, Any]) -> bool:
+        """Whether nothing but records is left of the owner."""
+        owner = record.get("owner", "")
+        if not (self._is_alone and isinstance(owner, str)):
+            return False
+        return owner not in {self._owners.instance, *self.owners} and not self._owners.knows(owner)
+
+    def is_own(self, record: dict[str, Any]) -> bool:
+        """Whether a record is this gateway's."""
+        owner = record.get("owner", "")
+        if self.is_nobodys(record):
+            self.owners.append(owner)
+        return owner == self._owners.instance or owner in self.owners
+
+    def end(self) -> None:
+        """All is recovered."""
+        self._is_alone, self.owners = False, []
+
+
 class Begun(NamedTuple):
     """What is read of a session in one go: most have no more, and thousands may be read."""
 

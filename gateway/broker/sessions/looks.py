@@ -19,7 +19,7 @@ from gateway.broker.sessions.stored_records import Left, Unread, record_of
 from gateway.broker.steps import Reads, ask_in_steps
 from gateway.errors import MQError
 from gateway.mqtt import reasons
-from gateway.ports.ownership import Message
+from gateway.ports.ownership import Message, Owners
 from gateway.ports.state_queues import SESSIONS
 from gateway.session.record import key_of
 
@@ -42,10 +42,10 @@ Found = Left | Unread | Elsewhere | None
 class Looks:
     """Looks for stored sessions."""
 
-    def __init__(self, context: Context, instance: str, claims: Claims, receiving: Container[str]) -> None:
+    def __init__(self, context: Context, owners: Owners, claims: Claims, receiving: Container[str]) -> None:
         """`receiving`: clients whose sessions other gateways have given to this one, until they have been read."""
         self.context = context
-        self.instance = instance
+        self.owners = owners
         self.claims = claims
         self.receiving = receiving
         self._missed: dict[str, Message] = {}
@@ -53,6 +53,7 @@ class Looks:
 
     def given(self, client_id: str, found: Callable[[Found], None]) -> None:
         """Look for a session that another gateway has given to this one, until its record says so."""
+        self._missed.pop(client_id, None)
         self._look(client_id, lambda one: isinstance(one, Left | Unread), found)
 
     def miss_given(self, client_id: str, message: Message) -> None:
@@ -74,7 +75,8 @@ class Looks:
         self, client_id: str, take_in: Callable[[str, Left], None], go_on: Callable[[str], None]
     ) -> None:  # fmt: skip
         """Let a client go on whose session no gateway says it has, with what is found of it. If a record says that
-        another gateway has it, and still does after the last look, the client is refused."""
+        another gateway has it, and still does after the last look, the client is refused; but if nobody knows that
+        gateway and so nobody takes over from it, the session is this one's."""
         number = self.claims.number(client_id)
 
         def found(one: Found) -> None:
@@ -83,7 +85,10 @@ class Looks:
             if isinstance(one, Left):
                 take_in(client_id, one)
             elif isinstance(one, Elsewhere) and self.context.sessions.get(client_id) is None:
-                self.miss(client_id, f"no gateway has its session, whose record names {one.owner}")
+                if self.owners.knows(one.owner):
+                    self.miss(client_id, f"no gateway has its session, whose record names {one.owner}")
+                else:
+                    self._look(client_id, lambda _one: True, found, also=one.owner)
                 return
             go_on(client_id)
 
@@ -96,8 +101,11 @@ class Looks:
         if client_id in self.claims:
             self.claims.refuse(client_id, reasons.SERVER_UNAVAILABLE, "its session cannot be found now: connect again")
 
-    def _look(self, client_id: str, is_settled: Callable[[Found], bool], found: Callable[[Found], None]) -> None:
-        looks = 0
+    def _look(
+        self, client_id: str, is_settled: Callable[[Found], bool], found: Callable[[Found], None], also: str = "",
+    ) -> None:  # fmt: skip
+        """`also`: a gateway whose sessions are this one's, too."""
+        owners, looks = {self.owners.instance, "", also}, 0
 
         def seen(one: Found | MQError) -> None:
             nonlocal looks
@@ -110,11 +118,11 @@ class Looks:
                 self.context.scheduler.later(LOOK_SECONDS, look)
 
         def look() -> None:
-            ask_in_steps(self.context, self._read(client_id), seen)
+            ask_in_steps(self.context, self._read(client_id, owners), seen)
 
         look()
 
-    def _read(self, client_id: str) -> Reads[Found]:
+    def _read(self, client_id: str, owners: Container[str]) -> Reads[Found]:
         found: Found = None
         for stored in (yield partial(self.context.queue_manager.fetch, SESSIONS, key_of(client_id), _RECORDS)):
             try:
@@ -122,7 +130,7 @@ class Looks:
             except (ValueError, TypeError) as error:
                 found = found or Unread(stored, error)
                 continue
-            if record.get("owner", "") in {self.instance, ""}:
+            if record.get("owner", "") in owners:
                 return (yield from left_by_pages(self.context, record, stored))
             found = Elsewhere(record["owner"])
         return found

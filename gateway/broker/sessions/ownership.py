@@ -29,7 +29,15 @@ from gateway.broker.sessions.claims import Claims, Standing
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.joining import Joining
-from gateway.broker.sessions.left_over import Begun, LeftOver, Orphan, begin_several, left_by_pages, record_or_aside
+from gateway.broker.sessions.left_over import (
+    Begun,
+    LeftOver,
+    Orphan,
+    Recovering,
+    begin_several,
+    left_by_pages,
+    record_or_aside,
+)
 from gateway.broker.sessions.looks import Found, Looks
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
@@ -92,7 +100,7 @@ class Ownership:
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
         self._loading: Steps[None] | None = None
         self.joining = Joining()
-        self._recovering: list[str] = []
+        self._recovering = Recovering(owners)
         self._left_over = LeftOver()
         self._wills_due: set[str] = set()
         """Clients of gateways that are no more: their wills are published before they connect again."""
@@ -100,7 +108,7 @@ class Ownership:
         """Questions that cannot be answered yet, by client."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
-        self.looks = Looks(context, self.instance, self.claims, self._receiving)
+        self.looks = Looks(context, owners, self.claims, self._receiving)
         self._until_received: list[Message] = []
         """Messages that a gateway is no more, and what followed them, while sessions are read that may come from there:
         its successor goes on when it is known here who gets what it has left."""
@@ -118,14 +126,16 @@ class Ownership:
         return not self.owners.peers()
 
     def expired_owners(self) -> list[str]:
-        """The gateways whose sessions and wills this one takes over as it recovers; none if there are others."""
-        self._recovering = [] if self.owners.peers() else self.owners.expired_owners()
-        return self._recovering
+        """The gateways whose sessions and wills this one takes over as it recovers; see `Recovering`."""
+        return self._recovering.begin()
 
     def is_own(self, record: dict[str, Any]) -> bool:
         """Whether a stored session or will is this gateway's during recovery."""
-        owner = record.get("owner", "")
-        return owner == self.instance or owner in self._recovering
+        return self._recovering.is_own(record)
+
+    def is_nobodys(self, record: dict[str, Any]) -> bool:
+        """Whether a stored session is this gateway's unless there is another one of the same client."""
+        return self._recovering.is_nobodys(record)
 
     def recovered(self, expired: list[str]) -> None:
         """All that is this gateway's, with what these others left, has been recovered: messages of other gateways are
@@ -146,6 +156,7 @@ class Ownership:
             self.unfinished.settle()
             if expired:
                 self._settle(expired)
+        self._recovering.end()
         self.owners.listen(self.on_message, self.changed)
         self.from_others.start()
         if self._loading is not None:
@@ -166,7 +177,7 @@ class Ownership:
             return
         former = record.get("owner", "")
         session.epoch = record.get("epoch", 0) + 1
-        if former and former in self.owners.expired_owners():
+        if former and (former in self.owners.expired_owners() or former in self._recovering.owners):
             self.moves.inherits(session, former, record)
         record = record | self.context.owner_of(session)
         if record["connected"]:
@@ -507,18 +518,15 @@ class Ownership:
         self._left_over.begin(expired)
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
         self._answer_no_more(expired)
+        record_of = partial(record_or_aside, context, self.owners)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
-        wills = [
-            (key, stored, record)
-            for key, stored in kept
-            if (record := record_or_aside(context, self.owners, "will", key, stored))
-        ]
+        wills = [(key, stored, record) for key, stored in kept if (record := record_of("will", key, stored))]
         wills = [one for one in wills if one[2].get("owner", "") in expired]
         self._wills_due = {record.get("client", "") for _, _, record in wills}
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
             for key, stored in some:
-                record = record_or_aside(context, self.owners, "session", key, stored)
+                record = record_of("session", key, stored)
                 if record.get("owner", "") in expired and context.sessions.get(record["client"]) is None:
                     self._left_over.found(Orphan(key, stored, record))
             yield None

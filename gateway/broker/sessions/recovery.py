@@ -38,6 +38,10 @@ class Owned(Protocol):
     def is_own(self, record: dict[str, Any]) -> bool:
         """Whether a stored session or will is this gateway's."""
 
+    def is_nobodys(self, record: dict[str, Any]) -> bool:
+        """Whether nothing but records is left of the owner of a stored session. It is this gateway's unless there is
+        another one of the same client."""
+
     def claim(self, session: Session, record: dict[str, Any]) -> None:
         """Write this gateway as the owner into the record of a session that names another, or none."""
 
@@ -55,6 +59,8 @@ class Found(NamedTuple):
     """The sessions, by key."""
     number: dict[str, int]
     """How many of each kind, for the log."""
+    nobodys: dict[bytes, Stored]
+    """The last record of each session of which nobody knows the owner, by key."""
 
 
 class Recovery:
@@ -92,11 +98,15 @@ class Recovery:
     def _recover(self, owned: Owned | None) -> dict[str, int]:
         context, manager = self.context, self.context.queue_manager
         expired = owned.expired_owners() if owned is not None else []
-        found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0})
+        found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}, {})
         alone, units = owned is None or owned.is_alone(), context.set_aside
         lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
         for key, stored in self._each(manager.load(SESSIONS)):
             call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
+            if not units.run("session", key.hex(), call, aside, _PASSING):
+                lost[key] = []
+        for key, stored in found.nobodys.items():
+            call, aside = partial(self._nobodys, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
             if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
         for key, stored in self._each(manager.load(RETAINED)):
@@ -122,12 +132,28 @@ class Recovery:
 
     def _session(self, owned: Owned | None, found: Found, stored: Stored) -> None:
         record = decode_json(stored.data)
-        if owned is None or owned.is_own(record):
+        if owned is not None and owned.is_nobodys(record):
+            key = key_of(record["client"])
+            self._remove_older(key, found.nobodys.get(key))
+            found.nobodys[key] = stored
+        elif owned is None or owned.is_own(record):
             session = self.restore_session(record)
             if owned is not None:
                 owned.claim(session, record)
             found.sessions[session.key] = session
             found.number["sessions"] += 1
+
+    def _nobodys(self, owned: Owned | None, found: Found, stored: Stored) -> None:
+        record = decode_json(stored.data)
+        key = key_of(record["client"])
+        if key in found.sessions:  # its client has begun anew since
+            self._remove_older(key, stored)
+        elif owned is None or owned.is_own(record):
+            self._session(owned, found, stored)
+
+    def _remove_older(self, key: bytes, stored: Stored | None) -> None:
+        if stored is not None:
+            self.context.batch.take(SESSIONS, key, stored.token)
 
     def _retained(self, found: Found, stored: Stored) -> None:
         self.retained.restore(decode_publication(stored.data)[0])

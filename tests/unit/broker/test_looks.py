@@ -8,7 +8,8 @@ import pytest
 from broker_harness import Device
 from several_brokers import Estate, Node
 
-from gateway.mqtt import reasons
+from gateway.mqtt import packets as p
+from gateway.mqtt import reasons, writer
 from gateway.ports.state_queues import SESSIONS
 from gateway.session.record import decode_json, encode_json
 
@@ -121,6 +122,55 @@ def test_no_session_is_begun_while_a_record_names_a_gateway_that_does_not_know_i
     estate.settle(6.0)
     assert connacks(device) == [(0, True) if comes_back else (reasons.SERVER_UNAVAILABLE, False)]
     assert len(missed(second)) == (0 if comes_back else 1)
+
+
+STRANGER = "ee" * 12
+"""A gateway of which nothing is known: its entry is gone, and nobody takes over from it."""
+
+
+def test_a_session_of_a_gateway_that_nobody_knows_is_taken_in(estate: Estate) -> None:
+    """No other gateway will ever act for it."""
+    first, second = nodes(estate)
+    second.bench.defects = []
+    rows = hide(estate)
+    session = first.bench.engine.sessions.get("moves")
+    assert session is not None
+    first.bench.engine.ownership._forget(session)
+    estate.rows[SESSIONS].update(owned_by(rows, STRANGER))
+    device = second.bench.device(5, "moves").connect(clean=False)
+    estate.settle(2.0)
+    assert connacks(device) == [], "its owner may still be seen"
+    estate.settle(6.0)
+    assert connacks(device) == [(0, True)]
+    assert missed(second) == []
+    assert [decode_json(row[3])["owner"] for row in estate.rows[SESSIONS].values()] == [second.instance]
+    first.bench.device(5, "says").connect().publish("news", b"heard", 1, 1)
+    estate.settle(1.0)
+    assert [packet[4] for packet in device.take() if packet[0] >> 4 == 3] == [b"heard"]
+
+
+def test_a_gateway_that_starts_alone_has_all_sessions_and_what_they_have_staged(estate: Estate) -> None:
+    """Nobody knows whose they were: what told it is gone."""
+    first, second = nodes(estate)
+    device = first.bench.device(5, "stages").connect(clean=False)
+    estate.settle(0.5)
+    device.publish("news", b"once", 2, 7)
+    estate.settle(0.5)
+    estate.kill(first)
+    estate.kill(second)
+    estate.dead.clear()
+    rows = list(estate.rows[SESSIONS].items())
+    older = [(token - 1_000_000, row) for token, row in owned_by(rows, STRANGER)]
+    estate.rows[SESSIONS] = dict(older + rows)
+    alone = estate.start()
+    assert [decode_json(row[3])["owner"] for row in estate.rows[SESSIONS].values()] == 2 * [alone.instance]
+    again = alone.bench.device(5, "moves").connect(clean=False)
+    device = alone.bench.device(5, "stages").connect(clean=False)
+    estate.settle(0.5)
+    assert connacks(again) == connacks(device) == [(0, True)]
+    device.send(writer.encode_acks(p.PUBREL, [7]))
+    estate.settle(0.5)
+    assert [packet[4] for packet in again.take() if packet[0] >> 4 == 3] == [b"once"]
 
 
 def test_a_client_of_whom_nothing_is_stored_begins_a_session(estate: Estate) -> None:

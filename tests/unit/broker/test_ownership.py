@@ -32,6 +32,9 @@ class SharedQueues(FarQueues):
     def peers(self) -> frozenset[str]:
         return frozenset(self.others)
 
+    def knows(self, gateway: str) -> bool:
+        return gateway in {OURS, *self.others, *self.expired}
+
     lease_seconds = 10.0
 
     def reads(self, gateway: str) -> int:
