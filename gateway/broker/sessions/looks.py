@@ -7,8 +7,10 @@ message, or be committed in parts. That it is not there once does not say that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections import deque
+from collections.abc import Callable, Container, Iterable
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from gateway.broker.context import Context
@@ -19,6 +21,7 @@ from gateway.broker.sessions.stored_records import Left, Unread, record_of
 from gateway.broker.steps import Reads, ask_in_steps
 from gateway.errors import MQError
 from gateway.mqtt import reasons
+from gateway.ports.batch import Stored
 from gateway.ports.ownership import Message, Owners
 from gateway.ports.state_queues import SESSIONS
 from gateway.session.record import key_of
@@ -28,6 +31,9 @@ LOOKS, LOOK_SECONDS = 20, 0.25
 _RETRY_SECONDS = 1.0
 _RECORDS = 10
 """The most records of one client that are looked at: a record that could not be seen was not replaced."""
+_TOGETHER = 100
+"""The most clients that are looked for in one question. Thousands may come at once, each is a call to the queue
+manager, and what is read for connected devices is read in between."""
 
 
 class Elsewhere(NamedTuple):
@@ -37,6 +43,7 @@ class Elsewhere(NamedTuple):
 
 
 Found = Left | Unread | Elsewhere | None
+Rows = list[Stored]
 
 
 class Looks:
@@ -50,6 +57,9 @@ class Looks:
         self.receiving = receiving
         self._missed: dict[str, Message] = {}
         """What other gateways have said as they gave sessions whose records were not found."""
+        self._wanted: deque[tuple[str, Callable[[Rows | MQError], None]]] = deque()
+        """Clients whose records are to be read, and whom to tell."""
+        self._is_asking = False
 
     def given(self, client_id: str, found: Callable[[Found], None]) -> None:
         """Look for a session that another gateway has given to this one, until its record says so."""
@@ -117,14 +127,38 @@ class Looks:
                 looks += 1
                 self.context.scheduler.later(LOOK_SECONDS, look)
 
+        def fetched(rows: Rows | MQError) -> None:
+            if isinstance(rows, MQError):
+                seen(rows)
+            else:
+                ask_in_steps(self.context, self._read(rows, owners), seen)
+
         def look() -> None:
-            ask_in_steps(self.context, self._read(client_id, owners), seen)
+            self._wanted.append((client_id, fetched))
+            self._fetch()
 
         look()
 
-    def _read(self, client_id: str, owners: Container[str]) -> Reads[Found]:
+    def _fetch(self) -> None:
+        """Read the records of those that have waited longest, unless some are being read."""
+        if self._is_asking or not self._wanted:
+            return
+        self._is_asking, fetch = True, self.context.queue_manager.fetch
+        some = [self._wanted.popleft() for _ in range(min(_TOGETHER, len(self._wanted)))]
+        keys = [key_of(client_id) for client_id, _ in some]
+
+        def fetched(found: list[Rows] | MQError) -> None:
+            self._is_asking = False
+            self._fetch()
+            each: Iterable[Rows | MQError] = repeat(found) if isinstance(found, MQError) else found
+            for (client_id, tell), rows in zip(some, each, strict=False):
+                self.context.set_aside.run("call", client_id, partial(tell, rows))
+
+        self.context.ask(lambda: [fetch(SESSIONS, key, _RECORDS) for key in keys], fetched)
+
+    def _read(self, rows: Rows, owners: Container[str]) -> Reads[Found]:
         found: Found = None
-        for stored in (yield partial(self.context.queue_manager.fetch, SESSIONS, key_of(client_id), _RECORDS)):
+        for stored in rows:
             try:
                 record = record_of("session", stored)
             except (ValueError, TypeError) as error:

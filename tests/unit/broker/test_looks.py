@@ -173,6 +173,19 @@ def test_a_gateway_that_starts_alone_has_all_sessions_and_what_they_have_staged(
     assert [packet[4] for packet in again.take() if packet[0] >> 4 == 3] == [b"once"]
 
 
+def test_clients_that_come_together_are_looked_for_together(estate: Estate) -> None:
+    """Each question waits for those before it; what connected devices need is not to wait for thousands."""
+    first, second = nodes(estate)
+    devices = [second.bench.device(5, f"new {number}").connect(clean=False) for number in range(200)]
+    asked = 0
+    while any([second.commit(), first.hear(), first.commit(), second.hear()]):
+        second.turn()
+        asked = max(asked, len(second.queues.questions))
+    assert asked == 1
+    estate.settle(1.0)
+    assert [connacks(device) for device in devices] == 200 * [[(0, False)]]
+
+
 def test_a_client_of_whom_nothing_is_stored_begins_a_session(estate: Estate) -> None:
     device = nodes(estate)[1].bench.device(5, "new").connect(clean=False)
     estate.settle(0.5)
