@@ -17,7 +17,7 @@ from dataclasses import replace
 from gateway.backends.ibm.connection import messages_of
 from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.ports.batch import Done, Moves, Outcome, Puts, Takes, Token, Unit
-from gateway.ports.state_queues import GATEWAYS
+from gateway.ports.state_queues import GATEWAYS, RETAINED
 
 LARGEST = 5000
 """The most messages of one unit of work, even if the queue manager allows more: it keeps locks and log for all of
@@ -65,13 +65,23 @@ def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
     for takes in unit.takes:
         for tokens in _cut_takes(takes, limit):
             yield Unit(takes=[Takes(takes.queue, takes.key, tokens)]), []
+    yield from _given(unit, told, limit)
+
+
+def _given(unit: Unit, told: list[int], limit: int) -> Iterator[_Piece]:
+    """Yields the records that are replaced with what other gateways are told, in the runs at the places `told`."""
     last = Unit([unit.puts[place] for place in told], replaces=unit.replaces)
+    if rows_of(last) > limit:  # what is retained goes to nobody: it need not be in one part with what others are told
+        for one in unit.replaces:
+            if one.queue == RETAINED:
+                yield Unit(replaces=[one]), []
+        last.replaces = [one for one in unit.replaces if one.queue != RETAINED]
     if rows_of(last) <= limit:
         yield last, told
         return
     for place in told:
         yield from _cut_puts(unit.puts[place], place, limit)
-    for one in unit.replaces:
+    for one in last.replaces:
         yield Unit(replaces=[one]), []
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.backends.ibm.unit_parts import DividedUnit, largest, parts_of
 from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Replace, Takes, Unit
-from gateway.ports.state_queues import GATEWAYS, OUT, SESSIONS
+from gateway.ports.state_queues import GATEWAYS, OUT, RETAINED, SESSIONS
 
 
 def _unit(puts: list[int], moves: list[int], takes: list[int], replaces: int) -> Unit:
@@ -81,6 +81,18 @@ def test_another_gateway_is_told_of_sessions_in_the_part_that_gives_them() -> No
     ((part, places),) = [one for one in parts if any(run.queue == GATEWAYS for run in one[0].puts)]
     assert (len(part.replaces), places[-1]) == (5, 0)
     assert (part, places) == parts[-1], "what is said refers to what has been put and taken before"
+
+
+def test_what_is_retained_does_not_come_between_a_session_and_who_is_told_of_it() -> None:
+    """However much is retained in the same unit."""
+    unit = _given(sessions=3, others=4)
+    unit.replaces[1:1] = [Replace(RETAINED, b"%d" % number, b"") for number in range(50)]
+    parts = parts_of(unit, 20)
+    assert all(rows_of(part) <= 20 for part, _ in parts)
+    assert sum(len(part.replaces) for part, _ in parts) == 53
+    part, places = parts[-1]
+    assert 0 in places
+    assert [one.queue for one in part.replaces][-3:] == 3 * [SESSIONS]
 
 
 def test_another_gateway_is_told_before_records_that_are_more_than_one_part() -> None:
