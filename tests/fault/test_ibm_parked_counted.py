@@ -52,6 +52,8 @@ SETTINGS = """mappings: [map.yaml]
 mqtt: {connect_timeout: 100s, max_queued: 100000}
 """
 PUBLISHERS = 10 if LONG else 4
+SMALL = 120 if LONG else 40
+"""The most messages of a unit of work, where units go in parts."""
 LONGEST_PAUSE = 0.4 if LONG else 1.0
 MOST_MEMORY = 400 << 20
 """Of a gateway."""
@@ -432,7 +434,7 @@ def whole(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def broker(tmp_path: Path, whole: bool) -> Iterator[GatewaysBehindBalancer]:
-    objects = OBJECTS_TOO if whole else f"{OBJECTS_TOO}\nALTER QMGR MAXUMSGS(120)"
+    objects = OBJECTS_TOO if whole else f"{OBJECTS_TOO}\nALTER QMGR MAXUMSGS({SMALL})"
     (tmp_path / "map.yaml").write_text(mapping("SMALL.B", "500ms"))
     made = GatewaysBehindBalancer(tmp_path, settings=SETTINGS, count=2, lease=LEASE, objects=objects)
     for gateway in made.gateways:
