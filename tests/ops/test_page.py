@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -185,13 +186,13 @@ def test_more_messages_of_a_queue_come_though_the_page_looks_again_meanwhile(ope
         lambda route: held.append(route) if "after=" in route.request.url else paged(route),
     )
     visit(opened, well, "queues/TELEMETRY.LIMA")
-    opened.wait_for_function("document.querySelectorAll('tbody tr').length === 50")
+    playwright.expect(opened.locator("tbody tr")).to_have_count(50)
     opened.click("button:text-is('More')")
     looked.clear()
     while len(looked) < 2:  # the first of them is over when the second comes
         opened.wait_for_timeout(50)
     paged(held.pop())
-    opened.wait_for_function("document.querySelectorAll('tbody tr').length === 100")
+    playwright.expect(opened.locator("tbody tr")).to_have_count(100)
     opened.unroute_all(behavior="ignoreErrors")
 
 
@@ -290,7 +291,7 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
 def test_back_closes_a_message_and_brings_the_filters_again(opened: Any, well: Any) -> None:
     visit(opened, well, "clients")
     opened.select_option("select[name=state]", "held_back")
-    opened.wait_for_function("location.hash === '#/clients?state=held_back'")
+    opened.wait_for_url(re.compile(r"#/clients\?state=held_back$"))
     visit(opened, well, "queues")
     opened.click("td a:text-is('TELEMETRY.LIMA')")
     opened.click("td button.link >> nth=0")
@@ -349,7 +350,7 @@ def test_a_chart_has_ranges_that_back_brings_again_and_a_cursor_with_values(open
     assert opened.evaluate("location.hash").endswith("?range=3600")
     opened.focus("figure.chart svg >> nth=0")
     opened.keyboard.press("ArrowLeft")
-    opened.wait_for_function(r"/\d{4}-\d\d-\d\d \d\d:\d\d/.test(document.querySelector('.chart .when').textContent)")
+    playwright.expect(opened.locator(".chart .when").first).to_contain_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"))
     assert "put " in opened.get_attribute("figure.chart svg >> nth=0", "aria-label")
     visit(opened, well, "queues")
     opened.go_back()

@@ -81,6 +81,12 @@ class Looks:
         aside = partial(aside_of, SESSIONS, key, unread.stored)
         self.context.set_aside.keep("session", key.hex(), unread.error, aside)
 
+    def take_in(self, client_id: str, left: Left, restore: Callable[[], object]) -> None:
+        """Restore a session that has been found, unless its client has one meanwhile."""
+        if self.context.sessions.get(client_id) is None:
+            taken = self.context.set_aside.record("session", SESSIONS, key_of(client_id), left.stored, restore)
+            self.context.counters.mqtt_sessions_taken_over += taken
+
     def unowned(
         self, client_id: str, take_in: Callable[[str, Left], None], go_on: Callable[[str], None]
     ) -> None:  # fmt: skip

@@ -8,7 +8,7 @@ orphaned; one other gateway, its successor, takes them over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -48,7 +48,7 @@ from gateway.errors import MQError
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, WILLS
-from gateway.session.record import decode_json, encode_json, key_of
+from gateway.session.record import decode_json, encode_json
 from gateway.session.registry import Waiter
 from gateway.session.session import Session, will_from_record, will_record
 
@@ -395,7 +395,7 @@ class Ownership:
         if isinstance(found, Unread):
             self.looks.set_aside(client_id, found)
         elif isinstance(found, Left):
-            self._take_in(client_id, found, partial(self._restore_received, found, message))
+            self.looks.take_in(client_id, found, partial(self._restore_received, found, message))
         elif self.context.sessions.get(client_id) is None:
             self.looks.miss_given(client_id, message)
         self.owners.reached("received")
@@ -407,11 +407,6 @@ class Ownership:
             for one in messages:
                 self._take(one["kind"], "", one)
 
-    def _take_in(self, client_id: str, left: Left, restore: Callable[[], object]) -> None:
-        if self.context.sessions.get(client_id) is None:
-            taken = self.context.set_aside.record("session", SESSIONS, key_of(client_id), left.stored, restore)
-            self.context.counters.mqtt_sessions_taken_over += taken
-
     def _look_for(self, client_id: str) -> None:
         """Let a client go on whose session no gateway says it has, if no record says otherwise either."""
         self.looks.unowned(client_id, self._take_in_stray, self._go_on)
@@ -419,7 +414,7 @@ class Ownership:
     def _take_in_stray(self, client_id: str, left: Left) -> None:
         message = self.looks.given_before(client_id)
         restore = self._restore_stray if message is None else partial(self._restore_received, message=message)
-        self._take_in(client_id, left, partial(restore, left))
+        self.looks.take_in(client_id, left, partial(restore, left))
 
     def _restore_stray(self, left: Left) -> None:
         self._restore_will(self._restore(left), left)
