@@ -19,6 +19,7 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
+from gateway.ports.ownership import message_key
 from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -200,6 +201,26 @@ def test_a_gateway_is_known_until_nothing_is_to_be_taken_over_from_it(queue_mana
     assert other.queue_manager.knows(successor.name)
     assert other.queue_manager.knows(other.name)
     for one in (successor, other):
+        one.close()
+
+
+def test_more_messages_than_a_small_unit_of_work_holds_are_read(queue_manager: EmbeddedQueueManager) -> None:
+    first = Member(lease=60.0)
+    queue_manager.mqsc("ALTER QMGR MAXUMSGS(40)")
+    second = Member(lease=60.0)
+    second.die()
+    queue_manager.mqsc("ALTER QMGR MAXUMSGS(10000)")
+    bodies = [b'{"kind":"ask","from":"%s"}' % first.name.encode()] * 300
+    told = Puts(GATEWAYS, key=message_key(second.name), heads=[HEAD] * 300, bodies=bodies)
+    assert not first.commit(Unit([told])).failures
+    queue_manager.mqsc("ALTER QMGR MAXUMSGS(40)")
+    membership = second.queue_manager._membership
+    assert membership is not None
+    assert membership._connection is not None
+    for _ in range(300):
+        membership._mailbox.read(membership._connection, 0)
+    assert second.queue_manager.depth(GATEWAYS, message_key(second.name)) == 0
+    for one in (first, second):
         one.close()
 
 

@@ -42,6 +42,8 @@ class Mailbox:
         self._deal_with = deal_with
         self._dealt_with: dict[bytes, None] = {}
         """MsgIds of messages whose removal is not known to be committed, in the order in which they were read."""
+        self.most = _AT_ONCE
+        """The most that are read in one unit of work, which may put an answer to each; MAXUMSGS may allow fewer."""
 
     def read(self, connection: Connection, milliseconds: int, enough: Callable[[], bool] = lambda: False) -> None:
         """Deal with what is there, in order, until it is enough for now; wait at most `milliseconds` for the first
@@ -49,7 +51,7 @@ class Mailbox:
         options = get_options(_BROWSE | mq.MQGMO_WAIT | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_CORREL_ID, milliseconds)
         read: list[bytes] = []
         while (
-            len(read) < _AT_ONCE
+            len(read) < min(self.most, _AT_ONCE)
             and (found := connection.look(connection.browse(GATEWAYS), self._key, options, GATEWAYS)) is not None
         ):
             data, msg_id = found[0], msg_id_of(found[1])
@@ -69,7 +71,9 @@ class Mailbox:
             del self._dealt_with[next(iter(self._dealt_with))]
 
 
-def empty(connection: Connection, instance: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+def empty(
+    connection: Connection, instance: str, meanwhile: Callable[[], None] = lambda: None, most: int = _AT_ONCE,
+) -> None:  # fmt: skip
     """Remove what was put for a gateway that no longer exists, in as many units of work as that takes. `meanwhile` is
     called after each."""
     session, handle, taken = connection.session, connection.input(GATEWAYS), 0
@@ -79,7 +83,7 @@ def empty(connection: Connection, instance: str, meanwhile: Callable[[], None] =
         if not none and answer[-2] == mq.MQCC_FAILED:
             raise MQError(int(answer[-1]), f"taking from {GATEWAYS}")
         taken += not none
-        if taken and (none or taken % _AT_ONCE == 0):
+        if taken and (none or taken % min(most, _AT_ONCE) == 0):
             session.commit()
             meanwhile()
         if none:

@@ -26,6 +26,7 @@ from gateway.backends.ibm.leases import RENEWALS, Entry, Lease, Roster, decode, 
 from gateway.backends.ibm.mailbox import Mailbox
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
 from gateway.backends.ibm.unit_of_work import Superseded, marker_key
+from gateway.backends.ibm.unit_parts import largest
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -157,6 +158,8 @@ class Membership:
     def _join(self) -> None:
         connection = self._ready()
         connection.input(MARKERS)
+        with suppress(MQError):  # it may not be allowed to ask
+            self._mailbox.most = largest(int(connection.session.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)))
         self._put(connection, lease_key(self.instance), b"{}")
         self._exchange_marker(connection)
         self._put(connection, entry_key(self.instance), encode(self._own, socket.gethostname()))
@@ -287,7 +290,7 @@ class Membership:
             settled = [name for name in self._settled if now - self._taken_over_at.get(name, 0.0) > self.seconds]
         for name in settled:
             # others may have put something for it until they knew
-            mailbox.empty(connection, name, partial(self._stay, connection))
+            mailbox.empty(connection, name, partial(self._stay, connection), self._mailbox.most)
             self._take(connection, entry_key(name))
             self._take(connection, lease_key(name))
         connection.session.commit()
@@ -333,7 +336,7 @@ class Membership:
         connection.session.commit()
         failpoint.reach("owners.after-inherit")
         self._taken_over_at[entry.instance] = time.monotonic()
-        mailbox.empty(connection, entry.instance, partial(self._stay, connection))
+        mailbox.empty(connection, entry.instance, partial(self._stay, connection), self._mailbox.most)
         self._told(f"gateway {entry.instance} has ended or is gone: its sessions are taken over")
         return True
 
