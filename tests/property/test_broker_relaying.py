@@ -295,28 +295,33 @@ def test_a_session_gets_what_several_release_in_a_round_as_one_run(form):
         assert released == dict(zip([packet[2] for packet in sent], of, strict=True))
 
 
+def release_with_a_defect(side):
+    """What the second publisher sent meets one where it is stored for s0."""
+    published_at_qos_2(side)
+    fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
+    side.bench.defects = []
+
+    def stored(session, item, prefixes):
+        if (session.client_id, item.publication.payload) == ("s0", b"1"):
+            raise ZeroDivisionError
+        return store(session, item, prefixes)
+
+    with (
+        mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
+        mock.patch.object(fan_out, "store", stored),
+    ):
+        side.release_all()
+    while side.bench.queues.commit():
+        pass
+    assert [[packet[:2] for packet in device.take()] for device in side.publishers] == [[(0x70, 7)]] * PUBLISHERS
+
+
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
 def test_what_is_released_in_a_round_and_meets_a_defect_is_set_aside_for_who_would_get_it(form):
     """Its record is taken and its PUBCOMP written: its publisher does not send it again."""
     with lanes.lane(form):
         side = Side(4, in_runs=True, publishers=PUBLISHERS)
-        published_at_qos_2(side)
-        fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
-        side.bench.defects = []
-
-        def stored(session, item, prefixes):
-            if (session.client_id, item.publication.payload) == ("s0", b"1"):
-                raise ZeroDivisionError
-            return store(session, item, prefixes)
-
-        with (
-            mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
-            mock.patch.object(fan_out, "store", stored),
-        ):
-            side.release_all()
-        while side.bench.queues.commit():
-            pass
-        assert [[packet[:2] for packet in device.take()] for device in side.publishers] == [[(0x70, 7)]] * PUBLISHERS
+        release_with_a_defect(side)
         assert [packet[4] for packet in side.devices[1].take()] == [b"0", b"2", b"3"]
         assert [packet[4] for packet in side.devices[3].take()] == [b"0", b"1", b"2", b"3"]
         assert [(one.what, one.whom, one.kept) for one in side.bench.defects] == [("stored", "s0", True)]
@@ -329,24 +334,8 @@ def test_what_is_released_in_a_round_and_meets_a_defect_is_set_aside_for_who_wou
 def test_what_is_released_and_cannot_be_set_aside_is_stored(form):
     with lanes.lane(form):
         side = Side(4, in_runs=True, publishers=PUBLISHERS)
-        published_at_qos_2(side)
-        fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
-        side.bench.defects = []
         side.bench.queues.refusing[SET_ASIDE] = 2053
-
-        def stored(session, item, prefixes):
-            if (session.client_id, item.publication.payload) == ("s0", b"1"):
-                raise ZeroDivisionError
-            return store(session, item, prefixes)
-
-        with (
-            mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
-            mock.patch.object(fan_out, "store", stored),
-        ):
-            side.release_all()
-        while side.bench.queues.commit():
-            pass
-        assert [[packet[:2] for packet in device.take()] for device in side.publishers] == [[(0x70, 7)]] * PUBLISHERS
+        release_with_a_defect(side)
         assert sorted(packet[4] for packet in side.devices[1].take()) == [b"0", b"1", b"2", b"3"]
 
 

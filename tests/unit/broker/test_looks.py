@@ -41,6 +41,15 @@ def hide(estate: Estate) -> list[Row]:
     return rows
 
 
+def forgotten(estate: Estate) -> list[Row]:
+    """The gateway that has the session does not know it any more, and its record is not seen."""
+    rows, engine = hide(estate), nodes(estate)[0].bench.engine
+    session = engine.sessions.get("moves")
+    assert session is not None
+    engine.ownership._forget(session)
+    return rows
+
+
 def owned_by(rows: list[Row], owner: str) -> list[Row]:
     """The rows with another owner in their records."""
     return [
@@ -107,12 +116,9 @@ def test_the_record_that_names_this_gateway_counts_whatever_else_is_there_of_the
 def test_no_session_is_begun_while_a_record_names_a_gateway_that_does_not_know_it(
     estate: Estate, *, comes_back: bool
 ) -> None:
-    first, second = nodes(estate)
+    second = nodes(estate)[1]
     second.bench.defects = []
-    rows = hide(estate)
-    session = first.bench.engine.sessions.get("moves")
-    assert session is not None
-    first.bench.engine.ownership._forget(session)
+    rows = forgotten(estate)
     estate.rows[SESSIONS].update(rows)
     device = second.bench.device(5, "moves").connect(clean=False)
     estate.settle(2.0)
@@ -132,10 +138,7 @@ def test_a_session_of_a_gateway_that_nobody_knows_is_taken_in(estate: Estate) ->
     """No other gateway will ever act for it."""
     first, second = nodes(estate)
     second.bench.defects = []
-    rows = hide(estate)
-    session = first.bench.engine.sessions.get("moves")
-    assert session is not None
-    first.bench.engine.ownership._forget(session)
+    rows = forgotten(estate)
     estate.rows[SESSIONS].update(owned_by(rows, STRANGER))
     device = second.bench.device(5, "moves").connect(clean=False)
     estate.settle(2.0)
