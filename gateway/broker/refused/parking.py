@@ -204,6 +204,7 @@ class Parking:
         contributors = set() if destination is None else set(destination.contributors)
         links = batch.in_step(destinations, links)
         parked = self._open(address, self._before(address, links) if links else [])
+        contributors |= {link.connection for link in links if link.connection is not None}
         linked = {link.connection for link in links if len(link.rows) > 1 and link.connection is not None}
         going = [(one, row) for one, rows in batch.with_linked(destinations, links).items() for row in sorted(rows)]
         unanswered = 0 if destination is None else sum(map(len, unanswered_rows(batch, destination).values()))
@@ -215,7 +216,7 @@ class Parking:
             parked.released.append(released)
             released[0].begin_release(released[1])
             restaging.wait_for_queue(self.router, batch, released, parked)
-        for connection in contributors | linked:
+        for connection in contributors:
             self._withhold(batch, parked, connection)
         for connection in linked:
             self.linked[connection] = parked.address

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from broker_harness import Device, Harness
 from calls import calls
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from lanes import FORMS, lane
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 from slow_harness import Slow
@@ -231,6 +233,51 @@ def test_what_a_device_sends_behind_it_stays_behind_it(bench: Harness) -> None:
     device.publish("second", b"fast again", 1, 7)
     assert acks(device) == [(PUBACK, 7)]
     assert device.connection.caches[2][b"second"].fast_path
+
+
+PLACES = {"first": ["FIRST.Q"], "second": ["SECOND.Q"], "both/a": ["FIRST.Q", "SECOND.Q"]}
+
+
+@settings(max_examples=50)
+@example(["first", "first", "slow", "second", "second", "both/a", "commit", "commit", "second"])
+@given(
+    st.lists(
+        st.sampled_from([*PLACES, *PLACES, "FIRST.Q", "SECOND.Q", "wait", "slow", "commit"]), min_size=6, max_size=60
+    )
+)
+def test_nothing_is_acknowledged_before_it_is_on_all_its_queues(steps: list[str]) -> None:
+    """What had one destination and waited for two queues was acknowledged with what it had lined up behind."""
+    hold = "on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: hold}"
+    rules = {"first": "FIRST.Q", "second": "SECOND.Q", "both/a": "FIRST.Q, continue: true", "both/+": "SECOND.Q"}
+    lines = [f'  - {{name: "{topic}", topic: "{topic}", queue: {queue}, {hold}}}' for topic, queue in rules.items()]
+    bench = Harness("\n".join(["version: 1", "to_mq:", *lines]))
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.room |= {"FIRST.Q": 2, "SECOND.Q": 2}
+    sent, told = list[str](), list[int]()
+    put: dict[str, list[bytes]] = {"FIRST.Q": [], "SECOND.Q": []}
+    for step in [*steps, "fast", *["FIRST.Q", "SECOND.Q", "wait"] * 50]:
+        if step in PLACES:
+            sent.append(step)
+            device.publish(step, b"%d" % len(sent), 1, len(sent))
+        elif step == "wait":
+            bench.advance(4)
+        elif step == "slow":
+            bench.queues.automatic = False
+        elif step == "fast":
+            bench.queues.automatic = True
+            while bench.queues.commit():
+                pass
+        elif step == "commit":
+            bench.queues.commit()
+        else:
+            put[step] += bodies(bench, step)
+            bench.queues.rows.get(step, {}).clear()
+        told += [number for _, number in acks(device)]
+        there = {queue: {*bodies(bench, queue), *bodies_before} for queue, bodies_before in put.items()}
+        for number in told:
+            assert all(b"%d" % number in there[queue] for queue in PLACES[sent[number - 1]])
+    assert told == list(range(1, len(sent) + 1))
 
 
 @pytest.mark.parametrize("qos", [1, 2])
