@@ -204,6 +204,7 @@ class Parking:
         contributors = set() if destination is None else set(destination.contributors)
         links = batch.in_step(destinations, links)
         parked = self._open(address, self._before(address, links) if links else [])
+        # What lines up with one destination waits as well: its acknowledgement must not go with what was before it.
         contributors |= {link.connection for link in links if link.connection is not None}
         linked = {link.connection for link in links if len(link.rows) > 1 and link.connection is not None}
         going = [(one, row) for one, rows in batch.with_linked(destinations, links).items() for row in sorted(rows)]
