@@ -16,7 +16,7 @@ import threading
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -218,7 +218,7 @@ class Directory:
         raise Away(why)
 
     def _called(self, call: Callable[..., Any], connection: ldap3.Connection, args: tuple[Any, ...]) -> Any:
-        with self._working:
+        with self._working, _speaking_ldap():
             return call(connection, *args)
 
     def _open(self, index: int, service: bool) -> ldap3.Connection:
@@ -240,8 +240,10 @@ class Directory:
             if not isinstance(connection.socket, Bounded):
                 connection.socket = Bounded(connection.socket, settings.timeout)
             if urlsplit(settings.servers[index]).scheme == "ldap" and settings.start_tls:
-                connection.start_tls(read_server_info=False)
-            bound = not service or connection.bind(read_server_info=False)
+                with _speaking_ldap():
+                    connection.start_tls(read_server_info=False)
+            with _speaking_ldap():
+                bound = not service or connection.bind(read_server_info=False)
         except BaseException:
             _end(connection)
             raise
@@ -308,6 +310,20 @@ def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:
         place.hostname or "", port=place.port or (636 if secure else 389), use_ssl=secure, tls=tls,
         get_info=ldap3.NONE, connect_timeout=settings.timeout,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _speaking_ldap() -> Iterator[None]:
+    """While a server answers. The library raises whatever it comes upon in bytes that are not LDAP: a server of another
+    kind is at this address, which is no reason for whoever asks to be told nothing."""
+    from ldap3.core.exceptions import LDAPException
+
+    try:
+        yield
+    except (LDAPException, OSError, Away, Limited):
+        raise
+    except Exception as error:
+        raise Away("it answers with something that is not LDAP: is this a directory's address?") from error
 
 
 def _words_of(error: Exception) -> str:

@@ -8,10 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 from certificates import Authority
 from free_ports import free_port
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from slapd import ANSWERING, BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
 
 from gateway.access.directory import Directory, _canonical, is_plain_name
@@ -227,6 +230,55 @@ def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.
         for _ in range(100):
             assert isinstance(asked.ask("alice", b"wonder"), NotNow)
         assert len(asked.told) == 1
+
+
+class _Rubbish:
+    """A server of another kind: it answers what comes with always the same bytes, and ends the connection."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ldap://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1000)
+                    connection.sendall(self._answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._socket.close()
+
+
+def _framed(inside: bytes) -> bytes:
+    """Something of the length that an LDAP message says it has."""
+    return bytes([0x30, len(inside)]) + inside
+
+
+@pytest.mark.parametrize("how", [SEARCH, {"bind_as": f"uid={{user}},{PEOPLE}"}, {**SEARCH, "start_tls": True}])
+@given(answer=st.one_of(
+    st.binary(min_size=1, max_size=64),
+    st.binary(max_size=40).map(_framed),
+    st.binary(max_size=40).map(lambda inside: _framed(b"\x02\x01\x01" + inside)),
+    st.just(b"HTTP/1.0 400 Bad request\r\n\r\n"),
+))  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_what_answers_with_something_else_than_ldap_is_a_directory_that_is_away(
+    how: dict[str, object], answer: bytes
+) -> None:
+    """The library raises what its decoder comes upon: KeyError for an unknown type, IndexError, and more."""
+    with _Rubbish(answer) as other:
+        asked = Asked([other.url], **{**how, "timeout": "5s"})
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+        assert asked.told[0].startswith("ldap: ")
+        asked.directory.close()
 
 
 class _Slow:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from key_server import KeyServer
 
 from gateway.access.directory import Directory
 from gateway.access.guesses import Guesses
@@ -25,11 +25,10 @@ PASSWORD = "correct horse"
 
 
 @pytest.fixture
-def silent() -> Iterator[KeyServer]:
-    """Takes connections and answers nothing."""
-    with KeyServer() as server:
-        server.free.clear()
-        yield server
+def silent() -> Iterator[int]:
+    """The port of what takes connections and answers nothing, whatever comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
 
 
 class Office:
@@ -52,9 +51,10 @@ class Office:
         self.people.sign_in(user, password, "10.0.0.9", self.told.append)
 
 
-def test_own_users_sign_in_while_a_provider_does_not_answer(tmp_path: Path, silent: KeyServer) -> None:
+def test_own_users_sign_in_while_a_provider_does_not_answer(tmp_path: Path, silent: int) -> None:
     office = Office(tmp_path)
-    settings = {"issuer": silent.url, "client_id": "c", "gateway_url": silent.url, "timeout": 30}
+    url = f"http://127.0.0.1:{silent}"
+    settings = {"issuer": url, "client_id": "c", "gateway_url": url, "timeout": 30}
     oidc = Oidc.model_validate({**settings, "roles": [{"value": "x", "role": "viewer"}]})
     office.people.use_others(Provider(oidc, None, None, lambda _provider, _why: None), None, set())
     refused: list[Any] = []
@@ -67,10 +67,10 @@ def test_own_users_sign_in_while_a_provider_does_not_answer(tmp_path: Path, sile
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyasn1, by ldap3
-def test_own_users_sign_in_while_a_directory_does_not_answer(tmp_path: Path, silent: KeyServer) -> None:
+def test_own_users_sign_in_while_a_directory_does_not_answer(tmp_path: Path, silent: int) -> None:
     pytest.importorskip("ldap3")
     office = Office(tmp_path)
-    settings = Ldap(servers=[f"ldap://127.0.0.1:{silent.port}"], start_tls=False, bind_as="uid={user},o=x", timeout=30)
+    settings = Ldap(servers=[f"ldap://127.0.0.1:{silent}"], start_tls=False, bind_as="uid={user},o=x", timeout=30)
     office.people.use_others(None, Directory(settings, None, None, lambda _server, _why: None), set())
     for number in range(10):
         office.sign_in(f"eve{number}", PASSWORD)
