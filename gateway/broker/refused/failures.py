@@ -296,7 +296,9 @@ class Failures:
                 self.context.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
                 return
             session.read_back -= {packet_id}
-            if stored is not None and not session.ended:
+            if stored is not None and session.ended:  # it ended while this was being read
+                self.context.batch.taken(STAGED, session.staged_key).append(token)
+            elif stored is not None:
                 session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 

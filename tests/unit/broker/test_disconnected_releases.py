@@ -8,6 +8,7 @@ import pytest
 from broker_harness import Device, FarQueues, Harness
 
 from gateway.mqtt import packets as p
+from gateway.ports.state_queues import STAGED
 
 MAPPING = """
 version: 1
@@ -80,3 +81,21 @@ def test_a_client_that_is_back_before_its_queue_refuses_hears_nothing_wrong(benc
     last.ack(p.PUBREL, 7)
     assert kinds(last)[-1:] == [p.PUBCOMP]
     assert [row[3] for row in bench.queues.rows["Q"].values()] == [b"once"]
+
+
+def test_a_session_that_ends_while_a_release_is_undone_leaves_nothing_staged(bench: Harness) -> None:
+    assert isinstance(bench.queues, FarQueues)
+    device = back(bench, 5)
+    device.publish("q/a", b"once", 2, 7)
+    bench.queues.refusing["Q"] = 2053
+    device.ack(p.PUBREL, 7)
+    assert bench.queues.depth(STAGED) == 1
+    bench.queues.away = True
+    heard(bench)  # what is staged is read again later
+    bench.queues.away = False
+    again = bench.device(5, "device").connect(clean=True, keep_alive=0)
+    heard(bench)
+    assert kinds(again)[0] == p.CONNACK
+    bench.advance(10)
+    heard(bench)
+    assert bench.queues.depth(STAGED) == 0
