@@ -88,11 +88,15 @@ def test_the_certificate_names_the_client_too(world: World) -> None:
 
 
 def test_a_connection_ends_with_the_certificate_it_was_made_with(world: World) -> None:
-    soon = world.authority.issue("device-8", days=(time.time() + 3 - NOW.timestamp()) / 86_400)
-    with world.connect("device-8", soon) as device:
-        assert device.connect() == 0
-        with pytest.raises(ProtocolError) as told:
-            device.receive(timeout=60)
+    for seconds in (3, 30):  # the first may be over before it is looked at, on a machine that stands still
+        soon = world.authority.issue("device-8", days=(time.time() + seconds - NOW.timestamp()) / 86_400)
+        with contextlib.suppress(OSError, ProtocolError), world.connect("device-8", soon) as device:
+            if device.connect() == 0:
+                with pytest.raises(ProtocolError) as told:
+                    device.receive(timeout=60)
+                break
+    else:
+        raise AssertionError("it was not let in")
     assert told.value.reason == 0x87
     with pytest.raises((OSError, ProtocolError)), world.connect("device-8", soon) as device:
         device.connect()
@@ -136,14 +140,20 @@ def test_retained_messages_and_what_comes_from_queues_are_asked_about_too(world:
         for where in ("secret", "open"):
             world.gateway.api("POST", "/queues/COMMANDS/messages", {"text": where, "properties": {"where": where}})
         assert device.receive() == ("open/from/queue", b"open")
+    (world.directory / "acl.yaml").write_text(OPEN)
+    assert world.reload()
+    with Device("127.0.0.1", world.gateway.ports()["plain"], "keeper") as keeper:
+        assert keeper.connect() == 0
+        for topic in ("secret/kept", "open/kept"):  # others subscribe to all there is
+            keeper.publish(topic, b"", 1, retain=True)
 
 
 @pytest.mark.parametrize("name", ["settings.yaml", "acl.yaml", "commands.yaml"])
 def test_a_file_that_was_emptied_takes_nothing_away(world: World, name: str) -> None:
     file = next(world.gateway.directory.rglob(name))
-    before = file.read_text()
     (world.directory / "acl.yaml").write_text(CLOSED)
     assert world.reload()
+    before = file.read_text()
     file.write_text("")
     try:
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -184,9 +194,7 @@ def test_a_will_is_asked_about_when_it_is_left_and_when_it_is_published(world: W
         other, reason = with_will("open/will")
         assert reason == 0
         other._socket.close()
-        while (heard := mourner.receive())[0].endswith("/kept"):  # retained by a test before, if it ran
-            pass
-        assert heard == ("open/will", b"gone"), "the first one was asked about again and is not published"
+        assert mourner.receive() == ("open/will", b"gone"), "the first one was asked about again and is not published"
 
 
 def test_a_list_that_is_wrong_changes_nothing(world: World) -> None:

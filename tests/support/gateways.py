@@ -39,8 +39,9 @@ class RunningGateway:
 
     @property
     def log(self) -> str:
-        """What the present process has logged."""
-        return (self.directory / f"log.{self._starts}").read_text()
+        """What the present process has logged: whole lines, as another is perhaps just being written."""
+        lines, end, _ = (self.directory / f"log.{self._starts}").read_bytes().rpartition(b"\n")
+        return (lines + end).decode()
 
     def start(self, *, port: int = 0, admin_port: int = 0) -> RunningGateway:
         """Start and wait until it serves."""
@@ -73,8 +74,8 @@ class RunningGateway:
     def ports(self) -> dict[str, int]:
         """Port by listener name."""
         found = {}
-        for line in self.log.splitlines(keepends=True):
-            if line.startswith("{") and line.endswith("\n"):  # not one that is just being written
+        for line in self.log.splitlines():
+            if line.startswith("{"):
                 record = json.loads(line)
                 match = re.search(r" on .*:(\d+)$", record.get("msg", ""))
                 if record.get("event") == "listening" and match:
