@@ -43,12 +43,6 @@ class Rig:
         return gate, writing
 
 
-@pytest.fixture
-def fast_disk(monkeypatch):
-    """No commit takes long, whatever this machine does beside it: all are written on the caller's thread."""
-    monkeypatch.setattr(commit, "perf_counter", lambda: 0.0)
-
-
 @pytest.mark.usefixtures("fast_disk")
 def test_inline_while_the_disk_is_fast():
     rig = Rig()

@@ -32,7 +32,10 @@ FAR = 1e12
 
 
 @pytest.fixture(params=[True, False], ids=["journal", "memory"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MqiRig]:
+def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast_disk: None
+) -> Iterator[MqiRig]:  # fmt: skip
+    """What is committed is told in the turn itself."""
     monkeypatch.setattr(searches, "SECONDS", 0)
     found = MqiRig(tmp_path if request.param else None, "DEFINE QLOCAL(A) MSGDLVSQ(PRIORITY)")
     for number in range(COUNT):
