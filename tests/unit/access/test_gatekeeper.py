@@ -202,6 +202,8 @@ def test_scram_proves_no_other_user_than_connect_names(tmp_path: Path, user: str
 def test_what_an_exchange_needs_is_kept_with_its_connection_alone(tmp_path: Path) -> None:
     (tmp_path / "alice").write_text("pw\n")
     access = keeper(tmp_path, "{users: {alice: {password_file: alice}}}")
+    gc.collect()
+    of_others = sum(isinstance(one, Exchange) for one in gc.get_objects())
     for _ in range(100):
         connect = client.connect(5, "c1")
         connect.properties = {prop.AUTHENTICATION_METHOD: "SCRAM-SHA-256", prop.AUTHENTICATION_DATA: b"n,,n=alice,r=x"}
@@ -209,7 +211,7 @@ def test_what_an_exchange_needs_is_kept_with_its_connection_alone(tmp_path: Path
         access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
         assert verdicts.pop().reason == 0x18
     gc.collect()
-    assert not [one for one in gc.get_objects() if isinstance(one, Exchange)]
+    assert sum(isinstance(one, Exchange) for one in gc.get_objects()) <= of_others
 
 
 def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a_restart(tmp_path: Path) -> None:
