@@ -46,7 +46,7 @@ ALTER QMGR DEADQ({DEAD})
 """
 )
 TRANSMISSION = dict(re.findall(r"DEFINE QREMOTE\(([^)]+)\).*XMITQ\(([^)]+)\)", OBJECTS))
-SECONDS = 20
+SECONDS = 60
 COA, COD = 259, 260
 
 

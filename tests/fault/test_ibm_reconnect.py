@@ -134,7 +134,7 @@ def test_a_killed_queue_manager_costs_time_only(tmp_path: Path) -> None:
             process.kill()
             process.start()
         feeder.join()
-        assert done.wait(30), rig.told[-5:]
+        assert done.wait(60), rig.told[-5:]
         assert not [outcome for outcome in outcomes if outcome.failures]
         assert _numbers(rig) == list(range(total))
     finally:
