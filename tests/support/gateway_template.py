@@ -9,6 +9,7 @@ that, its own environment has to be equal in: for each `BEFORE` there is a templ
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import selectors
@@ -30,7 +31,7 @@ BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_", "MQGATE_FAIL
 MOST_TEMPLATES = 3
 MODULES = (
     "gateway.cli.main", "gateway.cli.run", "gateway.app.files.named_files", "gateway.app.gateway",
-    "gateway.app.queue_managers.ibm", "gateway.observe.logs", "twisted.internet.task",
+    "gateway.app.mappings", "gateway.app.queue_managers.ibm", "gateway.observe.logs", "twisted.internet.task",
 )  # fmt: skip
 Key = tuple[tuple[str, str], ...]
 
@@ -209,7 +210,10 @@ def main() -> None:
     asking = socket.socket(fileno=int(sys.argv[1]))
     for module in MODULES:
         import_module(module)
-    import_module("gateway.config.load").load_settings(None, {}, {})
+    settings = import_module("gateway.config.load").load_settings(None, {}, {})
+    import_module("gateway.app.mappings").read_table(settings)
+    gc.collect()
+    gc.freeze()  # what a copy's collector looks at becomes its own, page by page
     assert threading.active_count() == 1
     words = serve(asking)
     if words is not None:
