@@ -80,7 +80,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
             stat("To devices", rate("mqgate_mqtt_publish_sent_total"), "cps"),
             stat(
                 "Dropped, 1 h",
-                f'sum (increase(mqgate_messages_dropped_total{{{PICK}, reason!~"denied|away"}}[1h]))',
+                f'sum (increase(mqgate_messages_dropped_total{{{PICK}, reason!~"denied|away|payload_format"}}[1h]))',
                 "short",
                 BAD_ABOVE_0,
             ),

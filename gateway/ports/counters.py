@@ -48,7 +48,7 @@ DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_
 HandshakeResult = Literal["full", "resumed", "failed"]
 SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared", "defect"]
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
-                     "session_full", "undelivered", "away", "other"]  # fmt: skip
+                     "session_full", "undelivered", "away", "payload_format", "other"]  # fmt: skip
 UnitKind = Literal["publication", "will", "session", "retained", "staged", "stored", "queue_message", "connection",
                    "subscription", "call"]  # fmt: skip
 """What is handled, and may fail, without affecting anything else: a record, a message, the end of a connection, a

@@ -294,5 +294,5 @@ def _of_payload(connection: Connection, payload: bytes, properties: Properties) 
         try:
             payload.decode()
         except UnicodeDecodeError:
-            return Refusal(reasons.PAYLOAD_FORMAT_INVALID, "other")
+            return Refusal(reasons.PAYLOAD_FORMAT_INVALID, "payload_format")
     return None

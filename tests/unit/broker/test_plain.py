@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from broker_harness import Harness
 
@@ -44,6 +46,7 @@ def test_a_text_that_is_none_mqtt_3_3_2_4(qos):
     sender.publish("a", b"\xff", qos, 1, properties=b"\x01\x01")
     assert sender.take() == [({1: 0x40, 2: 0x50}[qos], 1, 0x99, b"")]
     assert listener.take() == []
+    assert +Counter(bench.engine.counters.messages_dropped) == {("_none", "payload_format"): 1}
 
 
 @pytest.mark.parametrize("mapping", ["version: 1\n", MAPPING])
