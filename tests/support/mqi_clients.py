@@ -64,7 +64,7 @@ def _install(target: Path, wanted: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".clients-") as work:
         made = Path(work) / "made"
         command = [sys.executable, str(LOCK.with_name("install.py")), "--target", str(made), "--only", *wanted]
-        done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=110)
+        done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=280)
         if done.returncode:
             pytest.skip(f"pip could not install {wanted}: {done.stderr.strip()[-400:]}")
         try:
@@ -88,7 +88,7 @@ def suite_of_ibmmq() -> Path:
             command += ["--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "-r", str(wanted)]
             command += ["--dest", work]
             environment = {**os.environ, "MQ_FILE_PATH": str(installation().root)}  # its metadata wants an SDK
-            done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=110)
+            done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=280)
             if done.returncode:
                 pytest.skip(f"pip could not fetch the source of {BINDINGS[0]}: {done.stderr.strip()[-400:]}")
             with tarfile.open(next(Path(work).glob("*.tar.gz"))) as archive:

@@ -23,7 +23,7 @@ COUNT = 30
 
 
 @pytest.fixture(params=[True, False], ids=["journal", "memory"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path):
+def rig(request: pytest.FixtureRequest, tmp_path: Path, fast_disk: None):
     found = MqiRig(tmp_path if request.param else None, "DEFINE QLOCAL(A)")
     for number in range(COUNT):
         found.put("A", b"other %d" % number, descriptor=md(priority=number % 3))
