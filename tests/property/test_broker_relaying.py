@@ -10,6 +10,7 @@ import pytest
 from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_form import examples
 
 from gateway.bridge import set_aside
 from gateway.mqtt import packets as p
@@ -177,7 +178,7 @@ def stories(draw):
 
 
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(stories())
 def test_runs_do_what_one_by_one_does(form, story):
     with lanes.lane(form):
@@ -230,7 +231,7 @@ def rounds(draw):
 
 
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(rounds())
 def test_what_several_publish_in_a_round_goes_the_same_way(form, story):
     version, steps = story

@@ -6,6 +6,7 @@ import pytest
 from broker_harness import Harness
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from long_form import examples
 
 from gateway.broker.publish import shared_routes
 from gateway.broker.publish.fast import compiled
@@ -84,7 +85,7 @@ def said(route):
     )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STEPS)
 @example([("route", Publisher("bench", name, None, 4), topic, 2) for name, topic in BARE])
 def test_a_route_is_the_same_however_it_is_made(steps):
@@ -284,7 +285,7 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     ENTRIES,
     st.lists(
