@@ -45,6 +45,8 @@ class Drain:
         self._held_since = 0.0
         self._left = False
         self._looks = 0
+        self._undecided: dict[Connection, int] = {}
+        """When a connection was last found being authenticated, as a number of looks."""
 
     def begin(self) -> None:
         """Accept no more connections, tell clients, and let what is in progress be committed."""
@@ -73,10 +75,12 @@ class Drain:
 
     def _is_heard(self, connection: Connection) -> bool:
         """Whether everything that a client has sent so far has been taken: what it sent at QoS 0 it does not send
-        again. A client that keeps sending is not waited for; one that is still being authenticated cannot send, and is
-        not waited for forever."""
+        again. A client that keeps sending is not waited for. One that is being authenticated has that long afterwards:
+        what it sent behind its CONNECT is taken only then."""
         engine = self._parts.engine
-        if self._looks > LOOKS and connection.state != AUTHENTICATING:
+        if connection.state == AUTHENTICATING:
+            self._undecided[connection] = self._looks
+        elif self._looks - self._undecided.get(connection, 0) > LOOKS:
             return True
         return engine.endings.is_heard(connection) and connection not in engine.put_off
 
