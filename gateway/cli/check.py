@@ -66,6 +66,7 @@ def check(
         else:
             found.of_settings(name)
     found.of_mappings()
+    found.warnings += filter(None, map(_without_content, files))
     (_show_json if as_json else _show)(found, len(files))
     sys.exit(1 if found.findings or found.refused else 0)
 
@@ -130,7 +131,7 @@ class _Found:
         self.tests = len(made.tests)
         self.findings += [one for settings in self._settings for one in unknown_targets(made, settings)]
         self.findings += run_tests(made)
-        self.warnings += made.warnings
+        self.warnings += [*made.warnings, *(_says_nothing(name, "it has no rules") for name in made.empty)]
         for doubts in (doubtful_targets, unmet_rules):
             self.warnings += [one for settings in self._settings for one in doubts(made, settings)]
 
@@ -205,6 +206,18 @@ def _jobs(files: tuple[str, ...]) -> list[Finding]:
 
 def _is_job(name: str) -> bool:
     return any(line.startswith("warehouse:") for line in _lines(name) or ())
+
+
+def _without_content(name: str) -> Finding | None:
+    """A warning about a file that says nothing, which is allowed and more often an accident."""
+    lines = _lines(name)
+    if lines is None or any(line.strip() and not line.lstrip().startswith("#") for line in lines):
+        return None
+    return _says_nothing(name, "all settings are as by default")
+
+
+def _says_nothing(name: str, so: str) -> Finding:
+    return Finding(name, 1, 1, f"the file says nothing, so {so}", "restore it if something has cut it off")
 
 
 _OF_MAPPINGS = ("to_mq", "to_mqtt", "tests:", "unmatched:", "version:")

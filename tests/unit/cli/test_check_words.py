@@ -205,6 +205,19 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists(), "nothing was started"
 
 
+def test_check_warns_of_files_that_say_nothing(tmp_path: Path) -> None:
+    settings, rules = tmp_path / "settings.yaml", tmp_path / "map.yaml"
+    settings.write_text("# all as by default\n")
+    done = CliRunner().invoke(check, [str(settings)])
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"{settings}:1:1: the file says nothing, so all settings are as by default: ")
+    settings.write_text("mappings: [map.yaml]\n")
+    rules.write_text("")
+    done = CliRunner().invoke(check, [str(settings)])
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"{rules}:1:1: the file says nothing, so it has no rules: ")
+
+
 def test_objects_that_are_in_the_store_are_not_missed_by_check(tmp_path: Path) -> None:
     (tmp_path / "objects.mqsc").write_text("ALTER QLOCAL(A) MAXDEPTH(5)\n")
     settings = tmp_path / "settings.yaml"
