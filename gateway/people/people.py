@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -80,34 +81,46 @@ class SignedIn(NamedTuple):
 
 
 class _Apart:
-    """Asks questions on threads, a limited number at a time."""
+    """Asks questions on threads, a limited number at a time. The next one begins when the answer to one of those before
+    it has been told, and with it counted: threads that go on while the reactor stands still would look at more guesses
+    than there may be."""
 
     def __init__(self, most: int, name: str, soon: Callable[[Callable[[], None]], None]) -> None:
-        self._threads, self._soon, self._waiting = WaitingThreads(most, name), soon, 0
+        self._threads, self._soon, self._most = WaitingThreads(most, name), soon, most
+        self._waiting: deque[tuple[Callable[[], Any], Answered]] = deque()
+        self._under_way = 0
 
     def ask(self, question: Callable[[], Any], answered: Answered) -> None:
         """Ask on a thread; `answered` gets what the question returns or raises."""
-        if self._waiting >= MOST_WAITING:
+        if self._under_way + len(self._waiting) >= MOST_WAITING:
             answered(Refused("too many requests at a time: try again later", 503))
             return
-        self._waiting += 1
+        self._waiting.append((question, answered))
+        self._go_on()
 
-        def told(found: Any) -> None:
-            self._waiting -= 1
+    def _go_on(self) -> None:
+        while self._waiting and self._under_way < self._most:
+            self._under_way += 1
+            self._threads.submit(partial(self._work, *self._waiting.popleft()))
+
+    def _work(self, question: Callable[[], Any], answered: Answered) -> None:
+        found: Any
+        try:
+            found = question()
+        except Exception as error:  # noqa: BLE001 -- whoever asked is told
+            found = error
+        self._soon(partial(self._told, answered, found))
+
+    def _told(self, answered: Answered, found: Any) -> None:
+        self._under_way -= 1
+        try:
             answered(found)
-
-        def work() -> None:
-            found: Any
-            try:
-                found = question()
-            except Exception as error:  # noqa: BLE001 -- whoever asked is told
-                found = error
-            self._soon(partial(told, found))
-
-        self._threads.submit(work)
+        finally:
+            self._go_on()
 
     def close(self) -> None:
         """End the threads; what waits for them is not asked."""
+        self._waiting.clear()
         self._threads.close()
 
 

@@ -96,7 +96,7 @@ def test_a_gateway_that_works_is_backed_up_and_put_back(tmp_path: Path) -> None:
         found, copies = numbers(other, "Q"), numbers(other, "COPY")
         assert found == list(range(1, len(found) + 1))
         assert before <= len(found) <= after + 1
-        assert copies == found[-len(copies) :], "both rows of a publication, or none"
+        assert copies == found[len(found) - len(copies) :], "both rows of a publication, or none"
         assert other.stop() == 0
     stopped = command("backup", tmp_path / "b3", "--data", other.directory / "data")
     assert stopped.returncode == 0, stopped.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from gateway.access.passwords import hash_password
 from gateway.config.identity import Ldap
 from gateway.config.people import Oidc
 from gateway.people.oidc import Provider
-from gateway.people.people import MOST_WAITING, People, SignedIn
+from gateway.people.people import MOST_WAITING, THREADS, People, SignedIn
 from gateway.people.sessions import Sessions
 from gateway.people.users import User
 from gateway.people.users_file import UsersFile
@@ -76,4 +76,19 @@ def test_own_users_sign_in_while_a_directory_does_not_answer(tmp_path: Path, sil
         office.sign_in(f"eve{number}", PASSWORD)
     office.sign_in("ann", PASSWORD)
     assert isinstance(office.hear(1)[0], SignedIn)
+    office.people.close()
+
+
+def test_no_guess_is_looked_at_before_those_before_it_are_counted(tmp_path: Path) -> None:
+    """The reactor may stand still meanwhile, and the threads went on with all that waited."""
+    office = Office(tmp_path)
+    office.people.guesses.use(2, 1000, 300.0)
+    for number in range(10):
+        office.sign_in("ann", f"wrong {number}")
+    answers = [office.calls.get(timeout=60) for _ in range(THREADS)]
+    with pytest.raises(Empty):
+        office.calls.get(timeout=0.5)
+    for answer in answers:
+        answer()
+    assert [one.status for one in office.hear(10)] == [401] * 2 + [429] * 8
     office.people.close()
