@@ -136,13 +136,14 @@ def _encodable(text: str) -> bool:
 
 
 def _client(rule: OutboundRule, message: Message, scope: _Scope) -> str:
-    if rule.client is not None:
-        return render(rule.client, scope)
-    if rule.spec.transmission_queue is None:
+    if rule.client is None and rule.spec.transmission_queue is None:
         return ""
-    if not message.remote_queue_manager:
+    client = message.remote_queue_manager if rule.client is None else render(rule.client, scope)
+    if rule.client is None and not client:
         raise Refused("RemoteQMgrName, which is the client identifier, is blank", Feedback.DEVICE_UNKNOWN)
-    return message.remote_queue_manager
+    if not _encodable(client):  # bytes of a descriptor that are no characters: no client can have that identifier
+        raise Refused("the client identifier is not text", Feedback.DEVICE_UNKNOWN)
+    return client
 
 
 def _qos(rule: OutboundRule, message: Message) -> int:
@@ -237,7 +238,8 @@ def _user_properties(rule: OutboundRule, message: Message) -> list[tuple[str, st
 def _sendable(text: str) -> bool:
     """Whether a property fits into MQTT. One that does not is left out, because the message must not be lost for it
     [MQTT-1.5.4]."""
-    return len(text) <= MAX_TEXT and "\0" not in text and (text.isascii() or len(text.encode()) <= MAX_TEXT)
+    fits = len(text) <= MAX_TEXT and "\0" not in text
+    return fits and (text.isascii() or (_encodable(text) and len(text.encode()) <= MAX_TEXT))
 
 
 def _everything(message: Message) -> list[tuple[str, str]]:

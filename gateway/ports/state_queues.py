@@ -67,6 +67,11 @@ PAGE = 500
 """How many messages of a state queue are read at once."""
 
 
+def holds_state(name: str) -> bool:
+    """Whether a queue of this name holds the gateway's own state, so that nobody else may put on it."""
+    return name.startswith(PREFIX) and name not in {DEFAULT, DEAD_LETTERS}
+
+
 def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterator[Stored]:
     """All messages of a state queue with this key, in order."""
     last: Token | None = None

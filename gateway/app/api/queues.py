@@ -24,7 +24,7 @@ from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Answered, Call, Endpoi
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
 from gateway.ports.people import ADMINISTRATOR, allows
-from gateway.ports.state_queues import AUDIT, COMMANDS, DEAD_LETTERS, DEFAULT, PREFIX, USERS
+from gateway.ports.state_queues import AUDIT, COMMANDS, DEFAULT, PREFIX, USERS, holds_state
 from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
@@ -302,7 +302,7 @@ class QueueViews:
 
     def _removed(self, call: Call, tokens: list[str]) -> int:
         _not_the_trail(call)
-        if _is_state(call.path["queue"]) and not allows(call.role, ADMINISTRATOR):
+        if holds_state(_as_taken(call.path["queue"])) and not allows(call.role, ADMINISTRATOR):
             raise Problem(403, "Not allowed", f"{call.path['queue']} holds the gateway's own state")
         try:
             return self.inspection.remove(call.path["queue"], [self.token(token) for token in tokens])
@@ -370,7 +370,7 @@ def why_not_put(role: str, queue: str) -> str:
         return ""
     if name == COMMANDS:
         return f"what is put on {COMMANDS} is carried out: that needs {ADMINISTRATOR}, as MQSC does"
-    return f"{name} holds the gateway's own state" if _is_state(name) else ""
+    return f"{name} holds the gateway's own state" if holds_state(name) else ""
 
 
 def check_put(role: str, queue: str) -> None:
@@ -383,11 +383,6 @@ def check_put(role: str, queue: str) -> None:
 def _as_taken(queue: str) -> str:
     """Returns a name as a queue manager takes it: it ends at a NUL, and blanks at its end are not part of it."""
     return queue.partition("\0")[0].rstrip(" ")
-
-
-def _is_state(queue: str) -> bool:
-    name = _as_taken(queue)
-    return name.startswith(PREFIX) and name not in {DEFAULT, DEAD_LETTERS}
 
 
 def role_of(row: QueueRow) -> str:

@@ -8,18 +8,31 @@ each, because the same unit takes the stored message they are made from.
 from __future__ import annotations
 
 from gateway.bridge import reports
+from gateway.broker import dead_letters
 from gateway.broker.batch import Batch
 from gateway.broker.context import Context
+from gateway.broker.dead_letters import Undelivered
+from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish.route import REPORT_POLICY
+from gateway.mq.constants import MQRC_NOT_AUTHORIZED
 from gateway.ports.batch import Address, Stored
+from gateway.ports.state_queues import COMMANDS, holds_state
 from gateway.rules.feedback import Feedback
 from gateway.session.publication import Publication
 from gateway.session.record import REPORTS, decode_publication
 from gateway.session.session import Session
 
 
-def put_report(batch: Batch, report: reports.Report) -> None:
-    """Put a report in the unit of work of what it reports."""
+def put_report(context: Context, batch: Batch, report: reports.Report) -> None:
+    """Put a report in the unit of work of what it reports. Whoever puts a message chooses its ReplyToQ, and what the
+    report carries: it does not reach queues that only the gateway, or an administrator, may put on."""
+    if holds_state(report.queue) or report.queue == COMMANDS:
+        forged = Undelivered(
+            report.head, report.body, MQRC_NOT_AUTHORIZED, report.queue, report.queue_manager, report.persistent
+        )
+        destination, row = dead_letters.put(context, batch, forged, context.scheduler.now())
+        destination.mark(row, Mark(cause=Cause("_none", "not_authorized", -1)))
+        return
     address = Address(report.queue, report.queue_manager, report.priority, report.persistent)
     batch.put(address, REPORT_POLICY, report.head, report.body)
 
@@ -70,4 +83,4 @@ class Reports:
 
     def _put(self, report: reports.Report | None) -> None:
         if report is not None:
-            put_report(self.context.batch, report)
+            put_report(self.context, self.context.batch, report)

@@ -34,7 +34,7 @@ class ExceptionReports:
             head = mqmd.with_msg_id(head, self._identifier(body))
         report = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
         if report is not None:
-            put_report(batch, report)
+            put_report(self.context, batch, report)
         return head
 
     def _identifier(self, body: bytes) -> bytes:

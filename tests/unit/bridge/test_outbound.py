@@ -340,3 +340,21 @@ def test_what_mqtt_has_no_room_for_is_left_out_and_the_message_is_not_lost(value
     assert published("queue: Q, topic: a", folders={"usr": {name: "x", "short": "x"}}).properties == {
         0x26: [("short", "x")]
     }
+
+
+@pytest.mark.parametrize("field", [mqmd.FORMAT, mqmd.REPLY_TO_Q, mqmd.USER_IDENTIFIER, mqmd.APPL_IDENTITY_DATA])
+def test_bytes_of_the_descriptor_that_are_no_characters_are_left_out_and_the_message_is_not_lost(field):
+    md, data = message()
+    md = md[: field.start] + b"\xd8\xc1".ljust(field.stop - field.start) + md[field.stop :]
+    found = outbound.publication(rule("queue: Q, topic: a, user_properties: all"), md, data)
+    assert dict(found.properties[0x26])["md.Persistence"] == "1"
+    assert all(value.isascii() for _, value in found.properties[0x26])
+
+
+def test_bytes_that_are_no_characters_name_no_client():
+    text = "queue: Q, topic: a, client: '{md.ApplIdentityData}'"
+    md, data = message(appl_identity_data="device")
+    assert outbound.publication(rule(text), md, data).client == "device"
+    with pytest.raises(Refused) as caught:
+        outbound.publication(rule(text), md.replace(b"device", b"d\xffvice"), data)
+    assert caught.value.feedback == Feedback.DEVICE_UNKNOWN

@@ -30,6 +30,7 @@ to_mqtt:
 """
 COA, COD, EXCEPTION, EXPIRATION, PAN, NAN, DISCARD = 0x100, 0x800, 0x1000000, 0x200000, 1, 2, 0x8000000
 ALL = EXCEPTION | EXPIRATION | PAN | NAN
+EXCEPTION_WITH_FULL_DATA = 0x7000000
 MQFB_EXPIRATION, MQFB_PAN, MQFB_NAN = 258, 275, 276
 PUBACK, PUBREC, PUBCOMP = 4, 5, 7
 
@@ -43,7 +44,7 @@ def message(
         pairs.append(("traceparent", trace))
     header = rfh2.build([folder("usr", pairs)], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR   ")
     reply = {"reply_to_q": "REPORTS.Q"} if report else {}
-    md = mqmd.build(report=report, persistence=persistence, **reply, **fields)
+    md = mqmd.build(report=report, persistence=persistence, **reply | fields)
     return mqmd.with_described(md, 546, 1208, b"MQHRF2  "), header + body
 
 
@@ -203,6 +204,16 @@ def test_a_report_whose_queue_refuses_is_dead_lettered(bench: Harness) -> None:
     bench.queues.refusing["REPORTS.Q"] = 2085
     arrive(bench, "ONE.Q", message("nobody", report=NAN))
     assert dead(bench) == [Feedback.DEVICE_UNKNOWN, 2085]
+
+
+@pytest.mark.parametrize("queue", ["MQGATE.USERS", "MQGATE.OUT", "SYSTEM.ADMIN.COMMAND.QUEUE"])
+def test_no_report_reaches_a_queue_that_only_the_gateway_may_put_on(bench: Harness, queue: str) -> None:
+    """Whoever puts on a queue that is consumed chooses where a report goes and what it says, but is not the gateway."""
+    forged = message("nobody", b'{"kind": "user"}', report=EXCEPTION_WITH_FULL_DATA, reply_to_q=queue)
+    arrive(bench, "ONE.Q", forged)
+    assert bench.queues.depth(queue) == 0
+    assert dead(bench) == [2035, Feedback.DEVICE_UNKNOWN]
+    balance(bench)
 
 
 def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Harness) -> None:
