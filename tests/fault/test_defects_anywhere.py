@@ -5,6 +5,7 @@ are served, and nothing that was acknowledged is lost."""
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -275,8 +276,34 @@ def modes() -> list[Any]:
     return found
 
 
+class Noted(Armed):
+    """A place that raises nothing, and is noted if it is passed while another failpoint is on."""
+
+    def __init__(self, name: str, switch: Armed, passed: set[str]) -> None:
+        super().__init__()
+        self.name, self.switch, self.passed = name, switch, passed
+
+    def reached(self) -> None:
+        if self.switch.on:
+            self.passed.add(self.name)
+
+
+@pytest.fixture(scope="module")
+def passed() -> set[str]:
+    """The functions that the story calls. A defect in any other changes nothing of it."""
+    found: set[str] = set()
+    switch = Armed()
+    with ExitStack() as places:
+        for point in POINTS:
+            places.enter_context(armed(point, Noted(point.name, switch, found)))
+        Story(switch).everything()
+    return found
+
+
 @pytest.mark.parametrize(("point", "after", "times"), modes())
-def test_the_broker_lives(point: Point, after: int, times: int) -> None:
+def test_the_broker_lives(point: Point, after: int, times: int, passed: set[str]) -> None:
+    if point.name not in passed and not LONG:
+        return
     with armed(point) as switch:
         switch.after, switch.times = after, times
         Story(switch).everything()
