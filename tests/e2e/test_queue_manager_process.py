@@ -37,7 +37,7 @@ class Served:
         self.log = folder / "serve.log"
         command = [sys.executable, "-m", "gateway", "mqi", "serve", *words]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment())
+            self.process = gateway_template.launch(command, cwd=folder, stdout=log, stderr=log, env=environment())
 
     def ready(self) -> Served:
         wait(lambda: '"started"' in self.log.read_text() or self.process.poll() is not None, 90)

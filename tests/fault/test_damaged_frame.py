@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import gateway_template
 from bridge_estate import Talker
 from gateways import TREE, RunningGateway
 from patient_device import Device
@@ -43,8 +43,7 @@ def test_what_is_damaged_is_named_and_the_others_are_got(tmp_path: Path) -> None
 
         def queue(*words: str) -> subprocess.CompletedProcess[str]:
             there = ("--data", str(tmp_path / "data"), "-c", str(tmp_path / "settings.yaml"))
-            command = [sys.executable, "-m", "gateway", "queue", *words, *there]
-            return subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=60, check=False)
+            return gateway_template.run("queue", *words, *there, cwd=Path(TREE))
 
         assert "mqgate_queue_oldest_message_age_seconds" in gateway.get("/metrics")
         browsed = queue("browse", "Q", "--short")

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import pytest
 from failpoints import points
 from gateways import TREE, RunningGateway
@@ -65,12 +65,12 @@ class Defective(RunningGateway):
         device._next(2)
         return device
 
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        words = ["dlq", *arguments, "--data", str(self.directory / "data")]
+        return gateway_template.run(*words, cwd=self.directory, env={**os.environ, "PYTHONPATH": TREE})
+
     def dlq(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "gateway", "dlq", *arguments, "--data", str(self.directory / "data")]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=60, cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": TREE},
-        )  # fmt: skip
+        done = self.run(*arguments)
         assert not done.stderr, done.stderr
         return done.stdout
 
@@ -145,12 +145,7 @@ def test_it_is_seen_everywhere_and_replayed(tmp_path: Path) -> None:
         (token,) = [one["token"] for one in listed["items"] if one["reason_name"].startswith("will")]
         assert "Traceback" in running.dlq("show", "--set-aside", token)
         assert running.bodies("JSON.Q") == []
-        result = subprocess.run(
-            [sys.executable, "-m", "gateway", "dlq", "replay", "--set-aside", "--json", "--data",
-             str(tmp_path / "data")],
-            check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": TREE},
-        )  # fmt: skip
+        result = running.run("replay", "--set-aside", "--json")
         answer = json.loads(result.stdout)
         assert (answer["matched"], answer["done"]) == (3, 2)
         assert "only reports a defect" in answer["failed"][0]["text"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import pytest
 from bridge_estate import Talker
 from gateways import TREE, RunningGateway
@@ -28,9 +27,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def listed(gateway: RunningGateway) -> list[dict[str, Any]]:
     """What `mqgate gateway list` says beside it."""
-    command = [sys.executable, "-m", "gateway", "gateway", "list", "--json", "-c", "settings.yaml"]
+    words = ["gateway", "list", "--json", "-c", "settings.yaml"]
     environ = {**os.environ, "PYTHONPATH": TREE}
-    done = subprocess.run(command, cwd=gateway.directory, env=environ, capture_output=True, text=True, check=False)
+    done = gateway_template.run(*words, cwd=gateway.directory, env=environ)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return list(found["items"] if isinstance(found, dict) else found)

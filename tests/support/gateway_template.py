@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -26,8 +27,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_", "MQGATE_FAILPOINT")
+BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 """What the loader, the interpreter and modules read while they are loaded."""
+FAILPOINTS = ("gateway.queue_manager.journal.failpoint", "gateway.pipeline.failpoint")
+"""Modules that read the environment while they are loaded, and only they refer to what they have read."""
 MOST_TEMPLATES = 3
 MODULES = (
     "gateway.cli.main", "gateway.cli.run", "gateway.app.files.named_files", "gateway.app.gateway",
@@ -82,7 +85,7 @@ def launch(
     key = tuple(sorted(one for one in env.items() if one[0].startswith(BEFORE)))
     with _lock:
         _starts[key] += 1
-        usual = POSSIBLE and command[:3] == [sys.executable, "-m", "gateway"] and "MQGATE_FAILPOINT" not in env
+        usual = POSSIBLE and command[:3] == [sys.executable, "-m", "gateway"]
         if usual and _starts[key] > 1 and (key in _templates or len(_templates) < MOST_TEMPLATES):
             if key not in _templates:
                 _templates[key] = Template(env)
@@ -196,6 +199,8 @@ def _become(asked: dict[str, Any], files: list[int]) -> list[str]:
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
+    for name in FAILPOINTS:
+        importlib.reload(sys.modules[name])
     time.tzset()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return list(asked["words"])

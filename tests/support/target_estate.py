@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
+import gateway_template
 import mqi_clients
 from bridge_estate import wait
 from gateways import RunningGateway
@@ -59,8 +59,8 @@ class Manager:
         command = [sys.executable, "-m", "gateway", "mqi", "serve", self.name.lower(), "--name", self.name]
         log = self._place / f"{self.name}.log"
         with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [*command, "--objects", "objects.mqsc"], cwd=self._place, stderr=file,
+            self._process = gateway_template.launch(
+                [*command, "--objects", "objects.mqsc"], cwd=self._place, stdout=file, stderr=file,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
         wait(lambda: '"started"' in log.read_text(), 90)
@@ -68,7 +68,8 @@ class Manager:
     def stop(self) -> None:
         """It stands still from now on."""
         self._process.send_signal(signal.SIGSTOP)
-        os.waitpid(self._process.pid, os.WUNTRACED)
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        wait(lambda: stat.read_text().rpartition(") ")[2][0] == "T", 60)
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
