@@ -133,7 +133,7 @@ class Drain:
         self._left = True
         engine = self._parts.engine
         count = (
-            engine.context.batch.rows
+            sum(one.rows for one in engine.context.waiting)
             + engine.parking.rows
             + (0 if engine.context.idle else engine.context.running.rows)
         )

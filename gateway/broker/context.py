@@ -13,6 +13,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gateway.broker.batch import Batch
+from gateway.broker.bounds import Bounds
 from gateway.broker.limits import Limits, StoredCount
 from gateway.broker.refused.set_aside import GuardedScheduler, SetAside
 from gateway.broker.sessions.overruns import Overruns
@@ -21,7 +22,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
 from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
-from gateway.ports.batch import BatchQueueManager, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
+from gateway.ports.batch import BatchQueueManager, Bounded, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import AuthReason, Counters, DisconnectReason
 from gateway.ports.group_commit import GroupCommit
 from gateway.ports.ownership import Owners
@@ -67,6 +68,8 @@ class Context:
     """Work on many things at once, a little in each turn."""
     flush: Callable[[], None]
     """Submit the open batch unless a commit is running, and write what may be written."""
+    close_batch: Callable[[], Batch]
+    """Open another batch, and return the one that was open, with its sessions' records."""
     resubmit: Callable[[Batch], None]
     """Submit the batch whose commit failed once more, changed so that it can be committed."""
     abandon: Callable[[], None]
@@ -106,6 +109,8 @@ class Context:
         belong to the other gateway by now."""
         self.name_in_markers: Callable[[Released], bytes] = lambda _released: b""
         """What markers on targets may call a staged message, which has to be kept if it is staged once more."""
+        self.bounds = Bounds(queue_manager) if isinstance(queue_manager, Bounded) else None
+        """Set if the queue manager commits only so much in one unit of work."""
         self.mixes = isinstance(queue_manager, Mixing)
         """Whether the queue manager takes puts that name a queue for each row."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
@@ -132,7 +137,8 @@ class Context:
         self.batch = Batch()
         """The open batch."""
         self.attempts: list[Batch] = []
-        """Batches that go before the open one: the next attempts of what was parked."""
+        """Batches that go before the open one: those that were closed because they hold enough, and the next attempts
+        of what was parked."""
         self.set_aside = SetAside(self, scheduler)
         """Runs each unit of work (records, messages, ends of connections, timers) so that its failure affects nothing
         else."""
@@ -400,9 +406,20 @@ class Context:
 
     def being_taken(self, queue: str, key: bytes) -> set[Token]:
         """Messages that an uncommitted batch takes: they can still be fetched, and must not be handed out twice."""
-        batches = (self.batch, self.running) if self.committing else (self.batch,)
+        batches = [*self.attempts, self.batch] + ([self.running] if self.committing else [])
         taken = [batch.takes[queue, key].tokens for batch in batches if (queue, key) in batch.takes]
         return {token for tokens in taken for token in tokens}
+
+    @property
+    def waiting(self) -> list[Batch]:
+        """The open batch, behind those that are closed and wait for their commit."""
+        return [*(one for one in self.attempts if one.parked is None), self.batch]
+
+    def close_full(self) -> None:
+        """Between two things that are handled: close the open batch if it holds as much as is committed at once."""
+        if self.bounds is not None and self.bounds.is_enough(self.batch):
+            self.attempts.append(self.close_batch())
+            self.batch.opened = self.clock.monotonic()  # what follows has been read
 
     def stores_for(self, session: Session) -> bool:
         """Whether the running commit, which others may see already, stores something for a session."""

@@ -71,7 +71,8 @@ MANY_STRANGERS = 16
 """If more connections than this that are not online yet send something at once, the batch of connected clients is
 submitted before they are served."""
 MAX_ROWS = 20_000
-"""With this many rows or answers in the open batch, nothing more is read while a commit runs."""
+"""With this many rows or answers in the open batch, and those that wait before it, nothing more is read while a commit
+runs."""
 
 
 class Engine:
@@ -137,7 +138,9 @@ class Engine:
         census = Census() if self.ownership is None else self.ownership.census
         self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, wide, self.endings, census)
         context.on_slow = lambda _connection, _spent, _length: None
-        context.flush, context.resubmit, context.abandon = self.flush, self.resubmit, self.abandon
+        context.flush, context.resubmit, context.abandon, context.close_batch = (
+            self.flush, self.resubmit, self.abandon, self._close_batch
+        )  # fmt: skip
         context.write, context.ended, self.fast_lane.restage = self.answers.write, self._ended, self.failures.restage
         context.refuse_connect = self.connacks.refuse_malformed
         self.plain_lane.handlers = self._handlers()
@@ -229,6 +232,15 @@ class Engine:
         takes that one, and the rest goes to the fast lane again."""
         context = self.context
         context.now = context.clock.now()
+        if context.bounds is None:
+            self._received(arrived)
+            return
+        for portion in context.bounds.portions(arrived, self._whole):
+            self._received(portion)
+            context.close_full()
+
+    def _received(self, arrived: Arrived | Rest) -> None:
+        context = self.context
         if not context.batch.opened:
             context.batch.opened = context.clock.monotonic()
         rest, behind = self._take_ordinary(arrived), self._behind()
@@ -255,7 +267,9 @@ class Engine:
 
     def _received_late(self, connection: Connection, data: bytes) -> None:
         """Take bytes that were put off."""
-        self._take_rest(self._take_ordinary([(connection, data, 0)]))
+        late, bounds = [(connection, data, 0)], self.context.bounds
+        for portion in (late,) if bounds is None else bounds.portions(late, self._whole):
+            self._take_rest(self._take_ordinary(portion))
 
     def _packet_alone(self, connection: Connection, data: bytes) -> None:
         """Handle one whole packet of a connection that is online."""
@@ -268,6 +282,7 @@ class Engine:
         is left."""
         context, monotonic = self.context, self.context.clock.monotonic
         while rest:
+            context.close_full()
             going = []
             for connection, data, at in rest:
                 begun = monotonic()
@@ -278,6 +293,7 @@ class Engine:
                     continue
                 if monotonic() - begun > SLOW_SECONDS:
                     context.on_slow(connection, monotonic() - begun, len(data))
+                context.close_full()
                 if stop < len(data):
                     going.append((connection, data, stop))
             rest = self._take_ordinary(going) if going else going
@@ -305,12 +321,17 @@ class Engine:
             elif len(one) == 3:
                 apart.append(one)
             else:
-                connection.last_read = context.clock.monotonic()
-                context.counters.bytes_in += len(data)
-                data = data if connection.reader.held is None else connection.reader.joined(data)
+                data = self._whole(connection, data)
                 if data:
                     apart.append((connection, data, 0))
         return others, apart
+
+    def _whole(self, connection: Connection, data: bytes) -> bytes:
+        """Note that these bytes were read. Returns them behind what was held of an incomplete packet; nothing while it
+        is incomplete."""
+        connection.last_read = self.context.clock.monotonic()
+        self.context.counters.bytes_in += len(data)
+        return data if connection.reader.held is None else connection.reader.joined(data)
 
     def _take_one(self, connection: Connection, data: bytes, at: int) -> int:
         """Take the packet at `at`, of any kind. Returns where the rest of the data begins."""
@@ -369,11 +390,13 @@ class Engine:
         if self._submitting:
             return
         context = self.context
+        if context.committing:
+            context.close_full()
         self._submitting = True
         try:
             while not context.committing and (context.attempts or context.batch):
                 try:
-                    batch = context.attempts.pop(0) if context.attempts else self._next_batch()
+                    batch = self._next_batch()
                     unit = batch.unit()
                 except Exception as error:  # it is in nobody's hands
                     context.on_fatal(error)
@@ -402,12 +425,11 @@ class Engine:
             raise
 
     def _next_batch(self) -> Batch:
-        """Return the open batch, and open another one."""
+        """Return what is committed next: the open batch, unless others go before it."""
         context = self.context
-        if context.batch.changed:
-            context.persist_changed()
-        batch, context.batch = context.batch, Batch()
-        batch.close()
+        batch = context.attempts.pop(0) if context.attempts else self._close_batch()
+        if batch.parked is not None:
+            return batch
         if batch.mixed and (self.parking.waiting or context.trace_commit is not None):
             batch.part()
         if batch.moves and self.parking.waiting:
@@ -418,12 +440,21 @@ class Engine:
             self.parking.join(batch)
         return batch
 
+    def _close_batch(self) -> Batch:
+        context = self.context
+        if context.batch.changed:
+            context.persist_changed()
+        batch, context.batch = context.batch, Batch()
+        batch.close()
+        return batch
+
     def _check_pressure(self) -> None:
         """Stop reading while the open batch is full and cannot be submitted, or too much is parked."""
         context = self.context
-        batch = context.batch
-        full = context.committing and (batch.rows >= MAX_ROWS or sum(batch.answered) >= MAX_ROWS)
-        full = full or self.parking.rows >= MAX_PARKED_ROWS
+        full = self.parking.rows >= MAX_PARKED_ROWS
+        if context.committing and not full:
+            waiting = context.waiting
+            full = max(sum(one.rows for one in waiting), sum(sum(one.answered) for one in waiting)) >= MAX_ROWS
         if full != context.paused:
             context.paused = full
             if full:

@@ -43,7 +43,10 @@ class Slices:
     def _step(self, name: str, until: float) -> None:
         """Continue some work until its time is up. Work that raises is over."""
         work, monotonic = self._under_way.pop(name), self.context.scheduler.monotonic
+        is_bounded = self.context.bounds is not None
         for _ in work:
+            if is_bounded:
+                self.context.close_full()
             if monotonic() > until:
                 self._under_way[name] = work
                 return

@@ -250,6 +250,15 @@ class Mixing(Protocol):
     mixes: bool
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A queue manager that commits a unit in parts if it is larger than one unit of work may be. What comes in smaller
+    ones is committed together or not at all, as everything is elsewhere."""
+
+    most_rows: int
+    """The most messages that one unit of work puts and takes."""
+
+
 class Clock(Protocol):
     """A clock."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from open_access import OpenAccess
 from schedulers import ManualScheduler
 
+from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
@@ -179,6 +180,21 @@ class Queues:
 
     def max_length(self, queue: str) -> int:
         return self.longest.get(queue, 4_194_304)
+
+
+class BoundedQueues(Queues):
+    """Commits at most so many messages in one unit of work."""
+
+    most_rows = 40
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.units: list[int] = []
+        """The messages of each unit."""
+
+    def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
+        self.units.append(rows_of(unit))
+        super().submit(unit, done)
 
 
 class FarQueues(Queues):

@@ -434,6 +434,7 @@ class Consumers:
         for stored in found:
             context.batch.take(source.queue, source.key, stored.token)
             taken.setdefault(self.handover.one(source, stored), []).append(stored.token)
+            context.close_full()
             if not claimed and monotonic() - begun > GIVING_SECONDS:
                 break
         if claimed and found:

@@ -155,6 +155,7 @@ class Wide:
     def _go_on(self) -> None:
         """Do a slice, and have it committed; what fails in committing takes nothing of the slice back."""
         self.context.now = self.context.scheduler.now()
+        self.context.close_full()
         self.context.or_end(self._advance)  # copies are units of their own; else nothing would go on until a restart
         self.context.flush()
 
@@ -326,11 +327,12 @@ class Wide:
 
     def _slice(self, under: UnderWay) -> bool:
         """Make copies until time is up. Returns True when the publication is over."""
-        monotonic, made = self.context.scheduler.monotonic, 0
+        monotonic, made, bounds = self.context.scheduler.monotonic, 0, self.context.bounds
+        most = MOST_AT_ONCE if bounds is None else min(MOST_AT_ONCE, bounds.enough)
         until = monotonic() + SLICE_SECONDS
         for number, copies in enumerate(under.steps):
             made += copies
-            if made >= MOST_AT_ONCE or (not number % 8 and monotonic() > until):
+            if made >= most or (not number % 8 and monotonic() > until):
                 return False
         copies = sum(one.copies for one in under.every)
         if copies:

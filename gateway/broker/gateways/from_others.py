@@ -120,15 +120,21 @@ class FromOthers:
     def _sort_all(self, found: list[Stored]) -> list[Stored]:
         """Hand over usual publications together, and the others alone. Returns what is left when time is up."""
         monotonic = self.context.scheduler.monotonic
-        usual, until = list[Usual](), monotonic() + SLICE_SECONDS
+        usual, until, copies, bounds = list[Usual](), monotonic() + SLICE_SECONDS, 0, self.context.bounds
         for at, stored in enumerate(found):
             one = self._usual(stored)
+            more = 0 if one is None or bounds is None else 1 + len(self._route(one.front).receivers)
+            if bounds is not None and usual and copies + more > bounds.enough:
+                self._hand_over_all(found[at - len(usual) : at], usual)
+                usual, copies = [], 0
             if one is not None:
                 usual.append(one)
+                copies += more
                 continue
             self._hand_over_all(found[at - len(usual) : at], usual)
-            usual = []
+            usual, copies = [], 0
             self._sort(stored)
+            self.context.close_full()
             if monotonic() > until:
                 return found[at + 1 :]
         self._hand_over_all(found[len(found) - len(usual) :], usual)
@@ -150,6 +156,7 @@ class FromOthers:
         for part in parts(usual):
             some = found[begin : begin + len(part.found)]
             begin += len(some)
+            self.context.close_full()
             if self._hand_over_part(part, [stored.token for stored in some]):
                 continue
             for stored in some:
@@ -213,6 +220,7 @@ class FromOthers:
                 del waiting.rows[token]
                 handed += 1
                 self._record(stored, partial(self._hand_over, stored, forwarded))
+                self.context.close_full()
             if not waiting.rows:
                 del self._waiting[client]
             elif session is None and not lost and now >= waiting.look_at:

@@ -121,6 +121,7 @@ class Interests:
         def known() -> None:
             for call in calls:
                 self.context.set_aside.run("call", "a SUBSCRIBE that other gateways know of", call)
+                self.context.close_full()
 
         self.ask_all(known)
         self.context.flush()

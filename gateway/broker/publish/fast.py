@@ -100,6 +100,8 @@ class FastLane(Keeping):
         batch, self._arrived, self._keeps, self._released = context.batch, arrived, None, NOBODYS_PUBRELS
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
+        if context.bounds is not None:
+            context.bounds.relayed = 0
         try:
             rest, looked, size, unanswered, acknowledged, received, completed = take(
                 self, arrived, batch.replies, batch.pending, generation, context.clock.monotonic()
@@ -229,7 +231,7 @@ class FastLane(Keeping):
         context, fan_out, count, size = self.context, self.fan_out, len(payloads), length_of(payloads)
         undo = Undo(context.batch) if route.elsewhere else None
         try:
-            if context.clock.monotonic() > context.until:
+            if context.clock.monotonic() > context.until or not self._may_relay(route, count):
                 return False
             chosen = fan_out.choose_several(route, count, size) if route.shared else ()
             if chosen is None or not fan_out.admits(route, count, size):
@@ -252,6 +254,11 @@ class FastLane(Keeping):
         else:
             self.put(connection, route, bodies, heads, count)
         return True
+
+    def _may_relay(self, route: Route, count: int) -> bool:
+        """Whether this many publications may be relayed before the open batch is looked at."""
+        bounds = self.context.bounds
+        return bounds is None or bounds.may_relay(count * (len(route.receivers) + len(route.shared)))
 
     def put(
         self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes], count: int
@@ -468,7 +475,9 @@ class FastLane(Keeping):
                 break
             payloads[packet_id] = one[1][STAGED_ID:]
             blocks += one[3:]
-        if not payloads or not self._release_all(connection, route, payloads, blocks):
+        if not payloads or not self._may_relay(route, len(payloads)):
+            return 0
+        if not self._release_all(connection, route, payloads, blocks):
             return 0
         if not first & 1:
             return len(payloads)

@@ -279,7 +279,9 @@ class Router:
         route.is_own = any(one.no_local or one.echoed is not None for one in matched.direct.values())
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         route.stored = None
-        route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
+        bounds = self.context.bounds
+        most = MOST_COPIES if bounds is None else min(MOST_COPIES, bounds.enough)
+        route.most = max(1, most // (len(route.receivers) + len(route.shared) or 1))
         self.find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies) and not self._is_measured(route)
         offered = route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]

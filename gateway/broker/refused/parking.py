@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gateway.broker import books
 from gateway.broker.answers import pubcomp
 from gateway.broker.batch import Batch, Row
+from gateway.broker.bounds import messages_of
 from gateway.broker.context import Context
 from gateway.broker.links import LinkedRows
 from gateway.broker.refused import restaging
@@ -152,6 +154,8 @@ class Parking:
         behind: dict[Address, list[LinkedRows]] = {}
         for link in links:
             address = None if link.connection is None else self.linked.get(link.connection)
+            if address not in self.waiting:  # it is over, and what was noted behind it is not yet
+                address = None
             if address is None and besides is not None and link.connection is not None:
                 address = next((one.address for one in self._before(besides, [link])), None)
             if address is not None and address != besides:
@@ -258,10 +262,10 @@ class Parking:
         context = self.context
         if not context.paused or context.scheduler.monotonic() - context.running.started < PATIENCE:
             return
-        batch = context.batch
-        for destination in list(batch.destinations.values()):
-            if batch.destinations.get(destination.address) is destination:
-                self.shed(batch, destination, 0)
+        for batch in context.waiting:
+            for destination in list(batch.destinations.values()):
+                if batch.destinations.get(destination.address) is destination:
+                    self.shed(batch, destination, 0)
 
     # -- trying again --
 
@@ -281,7 +285,16 @@ class Parking:
         parked.inflight, parked.due = True, False
         parked.after.clear()
         self._lined_up.pop(parked, None)
+        self.context.or_end(self._keep_within_bounds, parked)
         self.context.attempts.append(parked.batch)
+
+    def _keep_within_bounds(self, parked: Parked) -> None:
+        """Cut off what is more than the queue manager commits in one unit of work."""
+        bounds, destinations = self.context.bounds, parked.batch.destinations
+        while bounds is not None and messages_of(parked.batch) > bounds.most:
+            if not self.halve(parked, max(destinations.values(), key=attrgetter("rows"))):
+                break
+        parked.halved = False
 
     def placed(self, parked: Parked, rows: int) -> None:
         """Count messages of it that were put out of syncpoint, whatever becomes of the others."""
@@ -390,9 +403,16 @@ class Parking:
                 self._follow(one)
 
     def _unlink(self, connection: Connection, address: Address) -> None:
-        if self.linked.get(connection) == address:
-            del self.linked[connection]
-            connection.generation = VOID
+        if self.linked.get(connection) != address:
+            return
+        if any(connection in parked.connections for parked in _chain(self.waiting.get(address))):
+            return
+        if any(link.connection is connection for batch in self.context.waiting for link in batch.links.all()):
+            # these may have to wait, and with them what is noted: until then, what follows them is noted, too
+            self.context.batch.after.append(partial(self._unlink, connection, address))
+            return
+        del self.linked[connection]
+        connection.generation = VOID
 
     def _release(self, connection: Connection) -> None:
         entries = self.deferred.get(connection)

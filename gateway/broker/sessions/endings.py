@@ -131,7 +131,7 @@ class Endings:
         context = self.context
         moved = context.limits.server_reference
         reason = reasons.USE_ANOTHER_SERVER if moved else reasons.SERVER_SHUTTING_DOWN
-        if connection in context.batch.replies or connection in context.running.replies:
+        if any(connection in one.replies for one in (context.running, *context.waiting)):
             context.batch.after.append(lambda: context.refuse(connection, reason, why, text))
         else:
             context.refuse(connection, reason, why, text)

@@ -159,6 +159,7 @@ class Looks:
             each: Iterable[Rows | MQError] = repeat(found) if isinstance(found, MQError) else found
             for (client_id, tell), rows in zip(some, each, strict=False):
                 self.context.set_aside.run("call", client_id, partial(tell, rows))
+                self.context.close_full()
 
         self.context.ask(lambda: [fetch(SESSIONS, key, _RECORDS) for key in keys], fetched)
 

@@ -189,3 +189,4 @@ class RetainedElsewhere:
         while self._then and self._then[0][0] < oldest:
             _, call = self._then.popleft()
             self.context.set_aside.run("call", "retained messages of a subscription", call)
+            self.context.close_full()

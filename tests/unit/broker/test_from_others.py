@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from broker_harness import Device
-from several_brokers import Estate, Node
+from several_brokers import Estate, Node, SharedQueues
 
+from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.broker.gateways import from_others
 from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, encode_forwarded
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH, Stored
 from gateway.ports.ownership import WHO_GETS_IT, forward_key
 from gateway.ports.state_queues import FORWARD
@@ -169,3 +171,34 @@ def test_what_was_put_aside_for_one_session_is_for_no_other_wherever_gateways_en
     estate.settle()
     assert {name: payloads(device.take()) for name, device in devices.items()} == {"one": [b"x"], "other": []}
     assert not estate.rows[FORWARD]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_comes_for_stored_sessions_is_taken_by_and_by(monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
+    """As much in one unit of work as the queue manager commits."""
+    monkeypatch.setattr(SharedQueues, "most_rows", 40, raising=False)
+    units = list[int]()
+    submit = SharedQueues.submit
+    monkeypatch.setattr(
+        SharedQueues, "submit", lambda of, unit, done: (units.append(rows_of(unit)), submit(of, unit, done))
+    )
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    for number in range(9):
+        away = at(first, f"away-{number}")
+        away.subscribe("news/#", 2)
+        estate.settle(0.2)
+        away.drop()
+    sender = at(second, "says")
+    estate.settle(0.5)
+    for number in range(1, 61):
+        sender.publish(f"news/{number % 2}", b"%d" % number, qos, number)
+    estate.settle(1)
+    if qos == 2:
+        sender.send(writer.encode_acks(p.PUBREL, list(range(1, 61))))
+    estate.settle(2)
+    for number in range(9):
+        back = at(first, f"away-{number}")
+        estate.settle(1)
+        assert sorted(payloads(back.take()), key=int) == [b"%d" % one for one in range(1, 61)]
+    assert max(units) <= 40

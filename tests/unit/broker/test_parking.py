@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from broker_harness import Device, Harness
+from broker_harness import BoundedQueues, Device, Harness, Queues
 from calls import calls
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -208,6 +208,38 @@ def test_nothing_overtakes_it_because_packets_in_between_were_put_off(form: str)
     assert bodies(bench, "SECOND.Q") == [b"first"]
     assert acks(device) == [(PUBACK, 1)], "answers keep their order"
     balance(bench)
+
+
+@pytest.mark.parametrize("refusing", ["SECOND.Q", "FIRST.Q"])
+@pytest.mark.parametrize("queues", [Queues, BoundedQueues])
+def test_what_was_noted_when_the_way_is_free_again_is_overtaken_by_nothing(
+    queues: type[Queues], refusing: str
+) -> None:  # fmt: skip
+    """What a device has sent behind a publication with two destinations is under way when that one is over; it has to
+    wait in its turn, together with another such publication, and what comes then stays behind it."""
+    bench = Harness(MAPPING.replace("THEN", "hold"), queues())
+    device, other = bench.device(4, "d").connect(), bench.device(4, "other").connect()
+    bench.queues.refusing["SECOND.Q"] = FULL
+    device.publish("both/a", b"tied", 1, 1)
+    bench.queues.automatic = False
+    bench.queues.refusing.clear()
+    bench.clock.advance(1)  # the next attempt is under way
+    device.publish("first", b"one", 1, 2)
+    device.publish("both/a", b"two", 1, 3)
+    for number in range(1, 50):
+        other.publish("second", b"other", 1, number)
+    bench.queues.commit()
+    device.publish("first", b"three", 1, 4)
+    bench.queues.refusing[refusing] = FULL
+    while bench.queues.commit():
+        pass
+    bench.queues.automatic = True
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"tied", b"one", b"two", b"three"]
+    assert [body for body in bodies(bench, "SECOND.Q") if body != b"other"] == [b"tied", b"two"]
+    assert acks(device) == [(PUBACK, number) for number in range(1, 5)]
+    assert not bench.engine.parking.linked
 
 
 def test_what_a_device_sends_behind_it_stays_behind_it(bench: Harness) -> None:
