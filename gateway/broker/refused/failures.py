@@ -256,10 +256,11 @@ class Failures:
 
     def _tell_nothing(self, connection: Connection | None, destination: Destination, failure: Failure) -> None:
         """The client is back already, and has perhaps sent the PUBREL again that is being undone: that it is not known
-        any more is the answer in the open batch."""
+        any more is the answer in the open batch, or in one that was closed since."""
         if connection is None or connection in destination.contributors:
             return
-        self.context.batch.replies.pop(connection, None)
+        for batch in self.context.waiting:
+            batch.replies.pop(connection, None)
         self._refuse(connection, destination, failure)
 
     def stay(self, batch: Batch, destination: Destination, rows: set[int]) -> None:

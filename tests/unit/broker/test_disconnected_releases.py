@@ -5,7 +5,7 @@ comes again meanwhile is not answered as if nothing were known of it.
 from __future__ import annotations
 
 import pytest
-from broker_harness import Device, FarQueues, Harness
+from broker_harness import BoundedQueues, Device, FarQueues, Harness
 
 from gateway.mqtt import packets as p
 from gateway.ports.state_queues import STAGED
@@ -81,6 +81,31 @@ def test_a_client_that_is_back_before_its_queue_refuses_hears_nothing_wrong(benc
     last.ack(p.PUBREL, 7)
     assert kinds(last)[-1:] == [p.PUBCOMP]
     assert [row[3] for row in bench.queues.rows["Q"].values()] == [b"once"]
+
+
+class BoundedFarQueues(FarQueues, BoundedQueues):
+    """One that is asked, and commits only so much at once."""
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_it_hears_nothing_wrong_from_a_batch_that_is_closed_either(version: int) -> None:
+    bench = Harness(MAPPING, BoundedFarQueues())
+    device = back(bench, version)
+    device.publish("q/a", b"once", 2, 7)
+    bench.queues.refusing["Q"] = 2053
+    bench.queues.automatic = False
+    device.ack(p.PUBREL, 7)
+    device.drop()
+    again = bench.device(version, "device").connect(clean=False, keep_alive=0)
+    again.ack(p.PUBREL, 7)
+    other = bench.device(version, "other").connect()
+    for number in range(1, 100):
+        other.publish("q/b", b"more", 2, number)
+    assert len(bench.engine.context.waiting) > 1
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    assert p.PUBCOMP not in kinds(again)
 
 
 def test_a_session_that_ends_while_a_release_is_undone_leaves_nothing_staged(bench: Harness) -> None:
