@@ -7,7 +7,7 @@ retried as it is, with growing pauses: the acknowledgements stay withheld meanwh
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from gateway.mq.constants import name_of_reason
 from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination, policy_for
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Address, Failure, Outcome, Puts, Stored, Token, Unit
-from gateway.ports.counters import mqrc_label
+from gateway.ports.counters import DisconnectReason, mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from gateway.broker.refused.parked import Parked
     from gateway.broker.refused.parking import Parking
     from gateway.ports.failure_policy import Policy
-    from gateway.session.connection import Connection
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
@@ -234,34 +233,31 @@ class Failures:
             if any(one is destination and row in rows for one, row in link.rows)
         ]
         linked = batch.with_linked((), links)
+        undone: dict[Session, None] = {}
         for one, going in (linked | {destination: rows | linked.get(destination, set())}).items():
             reason = policy_for(failure.reason).drop
             books.dropped(context.counters, batch, ((one, row) for row in going), reason)
             for row in going:
                 mark = one.marks.pop(row, None)
                 if mark is not None and mark.released is not None:
-                    self.restage(batch, mark.released)
-                    self._tell_nothing(mark.released[0].connection, destination, failure)
+                    self._restage(batch, mark.released)
+                    undone[mark.released[0]] = None
             batch.without(one, going)
+        self._tell_nothing(undone, *_words_of(destination, failure))
         for connection in destination.contributors | destination.unanswered:
             batch.replies.pop(connection, None)
             self.parking.forget(connection)
-            self._refuse(connection, destination, failure)
+            context.refuse(connection, *_words_of(destination, failure))
         destination.contributors.clear()
         destination.unanswered.clear()
 
-    def _refuse(self, connection: Connection, destination: Destination, failure: Failure) -> None:
-        text = f"{destination.address.name}: {name_of_reason(failure.reason)}"
-        self.context.refuse(connection, reasons.reason_from_mqrc(failure.reason), "other", text)
-
-    def _tell_nothing(self, connection: Connection | None, destination: Destination, failure: Failure) -> None:
-        """The client is back already, and has perhaps sent the PUBREL again that is being undone: that it is not known
-        any more is the answer in the open batch, or in one that was closed since."""
-        if connection is None or connection in destination.contributors:
-            return
-        for batch in self.context.waiting:
-            batch.replies.pop(connection, None)
-        self._refuse(connection, destination, failure)
+    def _tell_nothing(self, undone: Mapping[Session, None], reason: int, why: DisconnectReason, text: str) -> None:
+        """Their clients are back already, or have been, and may have sent the PUBREL again that is being undone: that
+        it is not known any more is the answer in the open batch, or in one that was closed since."""
+        for batch in self.context.waiting if undone else ():
+            for connection in [one for one in batch.replies if one.session in undone]:
+                del batch.replies[connection]
+                self.context.refuse(connection, reason, why, text)
 
     def stay(self, batch: Batch, destination: Destination, rows: set[int]) -> None:
         """Leave what cannot be set aside where it was. What came from a device has no such place: nothing of this batch
@@ -275,6 +271,11 @@ class Failures:
         destination.unanswered.clear()
 
     def restage(self, batch: Batch, released: Released) -> None:
+        """Undo one PUBREL, of what cannot be set aside."""
+        self._restage(batch, released)
+        self._tell_nothing({released[0]: None}, reasons.SERVER_BUSY, "other", "what it has released is staged again")
+
+    def _restage(self, batch: Batch, released: Released) -> None:
         """Undo the PUBREL of a QoS 2 publication."""
         if restaging.stage_again(self.router, batch, released):
             return
@@ -370,6 +371,12 @@ class Failures:
         longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
+
+
+def _words_of(destination: Destination, failure: Failure) -> tuple[int, DisconnectReason, str]:
+    """What clients are disconnected with."""
+    text = f"{destination.address.name}: {name_of_reason(failure.reason)}"
+    return reasons.reason_from_mqrc(failure.reason), "other", text
 
 
 def _is_cut(policy: Policy, failure: Failure) -> bool:
