@@ -44,7 +44,14 @@ def rendered(scenario: str, *sets: str, major: int = 4, kube: str = "1.31.0", re
     """The manifests of a scenario."""
     done = template(major, scenario, *sets, kube=kube, release=release)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    found: list[Manifest] = json.loads(_as_json(done.stdout))
+    return found
+
+
+@functools.cache
+def _as_json(text: str) -> str:
+    """The manifests of a text, which many tests ask for: it takes a hundredth of the time to read JSON."""
+    return json.dumps([each for each in yaml.load_all(text, yaml.CSafeLoader) if each])
 
 
 def refused(scenario: str, *sets: str, major: int = 4, apis: bool = True) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from chart_rendering import (
     write,
 )
 from free_ports import free_port
+from long_form import LONG, in_long_form, only_long
 from ops_machine import CACHE, DEPLOY, helm, run
 
 from gateway.cli.probe import probe as probe_command
@@ -36,6 +39,8 @@ pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("helm")]
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 each_helm = pytest.mark.parametrize("major", [3, 4])
+each_refusal_by_helm = pytest.mark.parametrize("major", [4, *in_long_form(3)])
+"""Helm 3 refuses by the same templates and the same schema; one of each kind is in the short form."""
 
 
 @each_helm
@@ -50,11 +55,19 @@ def test_helm_3_and_4_render_the_same(scenario: str) -> None:
     assert without_secrets(rendered(scenario, major=3)) == without_secrets(rendered(scenario, major=4))
 
 
+@pytest.fixture(scope="module")
+def validate() -> Iterator[Any]:
+    """What checks manifests; it would read more than a megabyte of schemas for each of them."""
+    module = pytest.importorskip("kubernetes_validate")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module.utils, "schema_contents", functools.cache(module.utils.schema_contents))
+        yield module
+
+
 @each_scenario
-def test_manifests_are_valid_for_kubernetes(scenario: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate")
+def test_manifests_are_valid_for_kubernetes(validate: Any, scenario: str) -> None:
     latest = ".".join(validate.latest_version().split(".")[:2])
-    for version in ("1.25", "1.31", latest):
+    for version in ("1.25", *(["1.31"] if LONG else []), latest):
         for manifest in rendered(scenario, kube=f"{version}.0"):
             if manifest["apiVersion"].split("/")[0] in {"monitoring.coreos.com", "cert-manager.io"}:
                 continue
@@ -466,7 +479,7 @@ def test_a_gateway_of_another_name_is_missed_too() -> None:
         ("default", ("service.loadBalancerSourceRanges[0]=10.0.0.0/8",), "is for service.type: LoadBalancer"),
     ],
 )
-@each_helm
+@each_refusal_by_helm
 def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: tuple[str, ...], says: str) -> None:
     assert says in refused(scenario, *sets, major=major)
 
@@ -499,10 +512,15 @@ def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: t
         "settings.queue_manager.embedded.data=elsewhere",
     ],
 )
-@each_helm
+@each_refusal_by_helm
 def test_wrong_values_are_refused_by_the_schema(major: int, wrong: str) -> None:
     text = refused("default", wrong, major=major)
     assert "schema" in text
+
+
+def test_helm_3_refuses_too() -> None:
+    assert "An embedded queue manager belongs to one pod" in refused("default", "replicaCount=2", major=3)
+    assert "schema" in refused("default", "unknown=1", major=3)
 
 
 FURTHER = """
@@ -624,7 +642,7 @@ def test_the_packaged_chart_is_whole(tmp_path: Path) -> None:
     assert len([each for each in yaml.safe_load_all(done.stdout) if each]) == len(rendered("default"))
 
 
-@pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="290 MB of checkov; with tests/run --long")
+@only_long  # 290 MB
 def test_checkov_finds_nothing(tmp_path: Path) -> None:
     environment = CACHE / "checkov"
     if not (environment / "bin" / "checkov").exists():

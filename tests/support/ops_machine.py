@@ -25,6 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CACHE = ROOT / ".cache"
+os.environ.setdefault("GOGC", "400")
+"""Helm and promtool live for a second, of which they would spend up to half on collecting garbage."""
 
 
 def missing(what: str) -> None:
