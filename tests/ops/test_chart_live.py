@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gateway_template
 import pytest
 import yaml
 from chart_rendering import CHART, Manifest, gateway, of_kind, rendered, workload
@@ -80,9 +81,10 @@ def started(
     settings.write_text(text.replace("1883", str(port)).replace("9160", str(admin)).replace("0.0.0.0", "127.0.0.1"))
     arguments = [settings if each.endswith("mqgate.yaml") else each for each in gateway(manifests)["args"]]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", *arguments], stderr=log, cwd=places["/var/lib/mqgate"], env=environment
-        )
+        process = gateway_template.launch(
+            [sys.executable, "-m", "gateway", *map(str, arguments)],
+            stdout=log, stderr=log, env=environment or os.environ, cwd=Path(places["/var/lib/mqgate"]),
+        )  # fmt: skip
     running = Running(port, admin, 0, folder, process)
     try:
         until_ready(running)
@@ -141,8 +143,9 @@ def test_the_default_queue_of_a_release_is_as_deep_as_without_the_chart(
     """A queue that is full stops all devices."""
     running, _, places = release
     settings = f"{places['/etc/mqgate/settings']}/mqgate.yaml"
-    asked = [sys.executable, "-m", "gateway", "queue", "show", "MQGATE.DEFAULT", "-c", settings, "--json"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=running.folder)
+    words = ("queue", "show", "MQGATE.DEFAULT", "-c", settings, "--json")
+    done = gateway_template.run(*words, cwd=running.folder)
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["max_depth"] == 999_999_999
 
 
@@ -181,11 +184,10 @@ def test_the_test_hook_finds_it_well(release: tuple[Running, list[Manifest], dic
         argument = f"--port={running.port}" if argument.startswith("--port") else argument
         argument = "--host=127.0.0.1" if argument.startswith("--host") else argument
         arguments.append(argument.replace("/etc/mqgate/auth", places["/etc/mqgate/auth"]))
-    done = subprocess.run([sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, check=False)
+    done = gateway_template.run(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     without = [each for each in arguments if not each.startswith(("--user", "--password"))]
-    refused = subprocess.run([sys.executable, "-m", "gateway", *without], capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
+    assert gateway_template.run(*without).returncode == 1
 
 
 def test_the_generated_token_opens_the_api(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gateway_template
 import jsonschema_rs
 import pytest
 import yaml
@@ -75,14 +76,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     settings.write_text(text.replace("mappings/default.yaml", f"{laid.places['/etc/mqgate/mappings']}/default.yaml"))
     with (folder / "log").open("wb") as log:
         command = [sys.executable, "-m", "gateway", "run", "--config", str(settings)]
-        process = subprocess.Popen(command, stderr=log, cwd=folder)
+        process = gateway_template.launch(command, stdout=log, stderr=log, env=os.environ, cwd=folder)
     running = Running(ports["1883"], ports["9160"], ports["8083"], folder, process)
     try:
         until_ready(running)
         yield running
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")

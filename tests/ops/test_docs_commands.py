@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import gateway_template
 import pytest
 import yaml
 from free_ports import free_port
@@ -123,15 +126,24 @@ def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
 def _run(line: str, folder: Path) -> Iterator[Running]:
     port, admin = free_port(), free_port()
     with (folder / "log").open("wb") as log:
-        command = [*_mqgate(line), "--port", str(port), "--admin-port", str(admin)]
-        process = subprocess.Popen(command, cwd=folder, stderr=log)
+        command = [
+            sys.executable,
+            "-m",
+            "gateway",
+            *shlex.split(line)[1:],
+            "--port",
+            str(port),
+            "--admin-port",
+            str(admin),
+        ]
+        process = gateway_template.launch(command, stdout=log, stderr=log, env=os.environ, cwd=folder)
     try:
         gateway = Running(port, admin, 0, folder, process)
         until_ready(gateway)
         yield gateway
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _publish(gateway: Running, line: str) -> None:
@@ -145,14 +157,8 @@ def _blocks(text: str) -> list[str]:
     return [each for each in blocks if "pip install" not in each]
 
 
-def _mqgate(line: str) -> list[str]:
-    return [sys.executable, "-m", "gateway", *shlex.split(line)[1:]]
-
-
 def _output(line: str, folder: Path, given: str = "") -> str:
-    done = subprocess.run(
-        _mqgate(line), cwd=folder, input=given, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = gateway_template.run(*shlex.split(line)[1:], text=given, cwd=folder)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -173,12 +179,17 @@ def test_queries_in_the_runbooks_are_promql(tmp_path: Path) -> None:
 LOGGED = re.compile(r"(?:log event|line) `([a-z_.]+)`|`([a-zA-Z_. ]+)` in the log|log says `([a-z_. ]+)`")
 
 
+@functools.cache
+def source() -> str:
+    """Of the whole program."""
+    return "\n".join(file.read_text() for file in (ROOT / "gateway").rglob("*.py"))
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "runbooks").glob("*.md")), ids=lambda page: page.stem)
 def test_what_a_runbook_looks_for_in_the_log_is_written_there(page: Path) -> None:
     """The name of an event, or a piece of a text."""
-    source = "\n".join(file.read_text() for file in (ROOT / "gateway").rglob("*.py"))
     wanted = ["".join(found) for found in LOGGED.findall(page.read_text())]
-    assert [text for text in wanted if (text if " " in text else f'"{text}"') not in source] == []
+    assert [text for text in wanted if (text if " " in text else f'"{text}"') not in source()] == []
 
 
 @pytest.mark.parametrize("first", ["old", "new"])

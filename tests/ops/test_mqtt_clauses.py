@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import copy
 
 import pytest
-from ops_machine import ROOT, doc_script
-
-SCRIPT = ROOT / "docs" / "mqtt_clauses.py"
+from ops_machine import doc_script
 
 
 @pytest.fixture(scope="module")
@@ -16,9 +13,13 @@ def clauses():
     return doc_script("mqtt_clauses")
 
 
-def test_every_statement_is_enforced_and_tested_or_not_applicable():
-    done = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def collected(clauses):
+    return clauses.collect()
+
+
+def test_every_statement_is_enforced_and_tested_or_not_applicable(clauses, collected):
+    assert clauses.problems(collected) == []
 
 
 def test_the_statements_are_all_there(clauses):
@@ -27,8 +28,8 @@ def test_the_statements_are_all_there(clauses):
     assert sum(version == "5.0" for version, _ in known) == 251
 
 
-def test_a_statement_nobody_cites_is_a_hole(clauses):
-    index = clauses.collect()
+def test_a_statement_nobody_cites_is_a_hole(collected):
+    index = copy.deepcopy(collected)
     del index.tests["5.0", "3.3.2-7"]
     del index.source["3.1.1", "3.1.0-2"]
     holes = list(index.holes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,14 @@ pytestmark = pytest.mark.ops
 RULES = DEPLOY / "prometheus"
 
 
+@functools.cache
+def read(name: str) -> Any:
+    """A file of rules, or of their tests."""
+    return yaml.load((RULES / name).read_text(), yaml.CSafeLoader)
+
+
 def rules(name: str) -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load((RULES / name).read_text())["groups"] for rule in group["rules"]]
+    return [rule for group in read(name)["groups"] for rule in group["rules"]]
 
 
 ALERTS = rules("alerts.yaml")
@@ -46,10 +53,11 @@ def draining_metrics() -> str:
     return QueueDrain.metrics(drain)  # type: ignore[arg-type]
 
 
-def exposed() -> set[str]:
+@functools.cache
+def exposed() -> frozenset[str]:
     """Every name a query may use."""
     names = of_the_pipeline() | {metric.exposed_name for metric in CATALOGUE if metric.kind != "histogram"}
-    return names | {
+    return frozenset(names) | {
         metric.exposed_name + end
         for metric in CATALOGUE
         if metric.kind == "histogram"
@@ -68,7 +76,7 @@ def test_each_alert_fires_when_it_should_and_not_just_below() -> None:
 
 
 def test_each_alert_has_a_firing_and_a_quiet_case() -> None:
-    cases = {each["name"] for each in yaml.safe_load((RULES / "tests.yaml").read_text())["tests"]}
+    cases = {each["name"] for each in read("tests.yaml")["tests"]}
     for rule in ALERTS:
         assert {f"{rule['alert']} fires", f"{rule['alert']} stays quiet"} <= cases
 
@@ -78,7 +86,7 @@ def test_cases_use_series_that_are_really_shown() -> None:
     shown = {metric.exposed_name: {label.name: label for label in metric.labels} for metric in CATALOGUE}
     target = {"job", "instance", "namespace", "le"}
     wrong = []
-    for case in yaml.safe_load((RULES / "tests.yaml").read_text())["tests"]:
+    for case in read("tests.yaml")["tests"]:
         for one in case["input_series"]:
             name, _, rest = one["series"].partition("{")
             labels = dict(re.findall(r'(\w+)="([^"]*)"', rest))
