@@ -56,6 +56,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     left_out = shutil.ignore_patterns("*.so", "build", "__pycache__", ".venv", ".git", "tests", "docs", ".cache")
     shutil.copytree(ROOT, folder / "source", ignore=left_out)
+    project = folder / "source" / "pyproject.toml"
+    project.write_text(project.read_text().replace('"-O2"', '"-O0"'))  # a quarter of the time, and the same parts
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*command, str(folder / "source")], check=True, cwd=folder)
     (wheel,) = folder.glob("mqgate-*.whl")
