@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gateways import RunningGateway
 from gateways_behind_balancer import GatewaysBehindBalancer
-from ops_machine import CACHE, ROOT, program
+from ops_machine import BROWSER_FLAGS, CACHE, ROOT, browser_path
 from patient_device import Device
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
@@ -57,7 +57,7 @@ def test_both_are_shown_and_each_leads_to_the_other(gateways: list[RunningGatewa
                 device = Device("127.0.0.1", gateway.port, f"{gateway.directory.name}-{number}", timeout=60)
                 stack.enter_context(device).connect()
         driver = stack.enter_context(playwright.sync_playwright())
-        browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=browser_path(), args=BROWSER_FLAGS)
         page = signed_in(browser)
         page.goto(f"http://127.0.0.1:{gateways[0].admin}/admin/#/gateways")
         page.wait_for_selector(f"p:has-text('2 gateways, {sum(DEVICES)} connections')")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ops_machine import CACHE, program
+from long_form import LONG
+from ops_machine import BROWSER_FLAGS, CACHE, browser_path
 from patient_device import Device
 from running_gateway import TOKEN, Running, publish, running
 
@@ -29,7 +30,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def page(gateway: Running) -> Iterator[Any]:
     """One signed-in page for all tests; complaints on its console fail the test that provoked them."""
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=browser_path(), args=BROWSER_FLAGS)
         context = browser.new_context(viewport={"width": 1280, "height": 860})
         context.set_default_timeout(60_000)
         context.add_init_script(f"sessionStorage.setItem('mqgate.token', '{TOKEN}')")
@@ -56,8 +57,9 @@ def visit(page: Any, gateway: Running, section: str) -> None:
 
 
 def picture(page: Any, name: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(PICTURES / f"{name}.png"))
+    if LONG:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(PICTURES / f"{name}.png"))
 
 
 def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Running) -> None:

@@ -44,6 +44,15 @@ def program(name: str) -> str:
     return str(found)
 
 
+BROWSER_FLAGS = ["--no-sandbox", "--renderer-process-limit=1"]
+"""A process for each page would be started for each test."""
+
+
+def browser_path() -> str:
+    """The browser's shell without windows where it is here: a page takes a third of the processor time."""
+    return shutil.which("chromium-headless-shell") or program("chromium")
+
+
 def run(*command: str, **more: object) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output is in the error when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **more)  # type: ignore[call-overload]
