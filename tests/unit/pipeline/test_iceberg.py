@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long_form import in_long_form
 from rest_catalog import RestCatalog, rest_catalog
 from s3_server import BUCKET, Fault, Proxy, lead_to, s3_server
 
@@ -132,7 +133,7 @@ def test_batches_once_by_day_with_a_column_more(tmp_path: Path) -> None:
     assert len(table(job).snapshots()) == 4
 
 
-@pytest.mark.parametrize("does", ["answer lost", "503", "500"])
+@pytest.mark.parametrize("does", ["answer lost", "503", *in_long_form("500")])
 def test_on_object_storage_whose_requests_fail(proxy: Proxy, tmp_path: Path, does: str) -> None:
     job = on_s3(tmp_path)
     warehouse_of(job).check()
@@ -281,7 +282,7 @@ def rest(tmp_path: Path) -> Iterator[RestCatalog]:
         yield server
 
 
-@pytest.mark.parametrize("answer", ["lost", "409", "500", "503"])
+@pytest.mark.parametrize("answer", ["lost", "409", "500", *in_long_form("503")])
 def test_a_rest_catalog_whose_commits_fail(rest: RestCatalog, tmp_path: Path, answer: str) -> None:
     job = job_in(tmp_path, type="rest", uri=rest.url)
     landing = landing_of(job)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from long_form import in_long_form
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, lead_to, s3_server
 
 from gateway.pipeline.commands import pipeline
@@ -112,7 +113,7 @@ def test_batches_once(job: Job) -> None:
     assert (rest.pieces, rest.trimmed) == ([("s", 30, 45)], True)
 
 
-@pytest.mark.parametrize("does", ["lost", "answer lost", "503", "412", "500"])
+@pytest.mark.parametrize("does", ["lost", "answer lost", "503", "412", *in_long_form("500")])
 def test_a_commit_whose_request_fails(proxy: Proxy, job: Job, does: str) -> None:
     landing = landing_of(job)
     staged(landing, 0).land()
