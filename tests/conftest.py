@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,7 @@ SHORT_LIVED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+SPARK_PYTHON = str(Path(__file__).parent / "support/spark_python")
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from gateway.pipeline.jobs.spark.spark_session import make_session
 
     os.environ["TZ"] = "UTC"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SPARK_PYTHON, os.environ.get("PYTHONPATH")]))
     os.environ |= CREDENTIALS  # workers have the environment in which Java was started
     try:
         session = make_session("tests", SHORT_LIVED | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w"))})
