@@ -11,6 +11,7 @@ import pytest
 from device_fleet import SMALL, Fleet, descriptor, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_form import LONG
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
@@ -151,7 +152,7 @@ def test_a_decoder_that_has_learnt_one_kind_meets_another(tmp_path: Path) -> Non
         expect(rows, heads, bodies)
 
 
-@settings(max_examples=25)
+@settings(max_examples=250 if LONG else 8)
 @given(st.data())
 def test_damaged_messages_where_values_are_cut_out(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -161,7 +162,7 @@ def test_damaged_messages_where_values_are_cut_out(
         damaged_among_good(tmp_path_factory.mktemp("store"), data)
 
 
-@settings(max_examples=25)
+@settings(max_examples=250 if LONG else 8)
 @given(st.data())
 def test_damaged_messages_among_good_ones(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     damaged_among_good(tmp_path_factory.mktemp("store"), data)
