@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ class Fleet:
         """Nobody is taken for dead on a machine that does a lot else; LEASE where somebody is to be."""
         self.gateways: list[RunningGateway] = []
         self.program: list[str] = []
-        """What is run instead of `-m gateway`."""
+        """What is run instead of `-m gateway`, from its first import."""
 
     def start(self, dies_at: str = "") -> RunningGateway:
         """One more; it may be that it is to die at a failpoint."""
@@ -56,7 +57,8 @@ class Fleet:
         settings = self.settings.replace("LEASE", f"{self.lease}s")
         environ["MQGATE_CLOCK"] = str(edge / "clock")
         gateway = RunningGateway(edge, settings=settings, environ=environ)
-        gateway.program = self.program or gateway.program
+        if self.program:
+            gateway.program, gateway.launch = self.program, subprocess.Popen
         self.gateways.append(gateway)
         return gateway.start()
 

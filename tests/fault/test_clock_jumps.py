@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +58,7 @@ def world(tmp_path: Path) -> Iterator[tuple[RunningGateway, Clock]]:
     root = Path(__file__).parents[2]
     environ = {"MQGATE_CLOCK": str(clock.path), "PYTHONPATH": str(root)}
     gateway = RunningGateway(tmp_path, settings=SETTINGS, environ=environ)
-    gateway.program = [str(Path(__file__).parent / "clock_gateway.py")]
+    gateway.program, gateway.launch = [str(Path(__file__).parent / "clock_gateway.py")], subprocess.Popen
     with gateway:
         yield gateway, clock
 

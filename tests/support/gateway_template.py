@@ -2,8 +2,9 @@
 takes, `run` waits for the end.
 
 Most of what a start costs is the import of a thousand modules, a second of processor time, and the tests start some
-thousand gateways. What a copy runs is what `python -m gateway` runs, from its first line. What a process reads before
-that, its own environment has to be equal in: for each `BEFORE` there is a template of its own, from the second start.
+thousand gateways. What a copy runs is what `python -m gateway` runs, from its first line, or a test's own program that
+changes the gateway's modules after they are loaded. What a process reads before that, its own environment has to be
+equal in: for each `BEFORE` there is a template of its own, from the second start.
 """
 
 from __future__ import annotations
@@ -81,11 +82,12 @@ def launch(
     command: list[str], *, stdout: IO[bytes], stderr: IO[bytes], env: Mapping[str, str], cwd: Path,
     stdin: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """`python -m gateway ...`, its output in these files."""
+    """`python -m gateway ...` or `python program.py ...`, its output in these files."""
     key = tuple(sorted(one for one in env.items() if one[0].startswith(BEFORE)))
     with _lock:
         _starts[key] += 1
-        usual = POSSIBLE and command[:3] == [sys.executable, "-m", "gateway"]
+        ours = command[1:3] == ["-m", "gateway"] or command[1].endswith(".py")
+        usual = POSSIBLE and ours and command[0] == sys.executable
         if usual and _starts[key] > 1 and (key in _templates or len(_templates) < MOST_TEMPLATES):
             if key not in _templates:
                 _templates[key] = Template(env)
@@ -111,7 +113,7 @@ class Template:
     def copy(self, command: list[str], files: list[IO[bytes]], env: Mapping[str, str], cwd: Path) -> Copy:
         """A gateway, or another command."""
         ended, tell = os.pipe()
-        asked = json.dumps({"words": command[3:], "environment": dict(env), "folder": str(cwd)})
+        asked = json.dumps({"words": command[1:], "environment": dict(env), "folder": str(cwd)})
         socket.send_fds(self._socket, [asked.encode()], [*(file.fileno() for file in files), tell])
         os.close(tell)
         return Copy(command, int(self._socket.recv(100)), ended)
@@ -209,7 +211,7 @@ def _become(asked: dict[str, Any], files: list[int]) -> list[str]:
 def main() -> None:
     """The template, and in a copy the gateway."""
     from importlib import import_module
-    from runpy import run_module
+    from runpy import run_module, run_path
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asking = socket.socket(fileno=int(sys.argv[1]))
@@ -221,10 +223,16 @@ def main() -> None:
     gc.freeze()  # what a copy's collector looks at becomes its own, page by page
     assert threading.active_count() == 1
     words = serve(asking)
-    if words is not None:
-        sys.argv = ["gateway", *words]
+    if words is None:
+        return
+    if words[0] == "-m":
+        sys.argv = words[1:]
         sys.path[0] = str(Path.cwd())
         run_module("gateway", run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = words
+        sys.path[0] = str(Path(words[0]).parent)
+        run_path(words[0], run_name="__main__")
 
 
 if __name__ == "__main__":

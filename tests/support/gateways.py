@@ -29,9 +29,13 @@ class RunningGateway:
         self.settings = settings
         self.environ = environ or {}
         self.program = ["-m", "gateway"]
-        """What the interpreter runs."""
+        """What the interpreter runs: a program that has to be there before the gateway's modules are loaded needs a
+        `launch` of its own."""
         self.launch: Callable[..., subprocess.Popen[bytes]] = gateway_template.launch
-        self.start_seconds = 60.0
+        self.segment_bytes = "4MiB"
+        """Of the journal, unless the settings speak of it. Empty: as its disk has it, which on a large one is five of
+        64 MiB, two of them written at each start."""
+        self.start_seconds = 180.0
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.admin = 0
@@ -54,6 +58,8 @@ class RunningGateway:
             path.write_text(self.settings)
             command += ["-c", str(path)]
         environ = {**os.environ, **self.environ}
+        if self.segment_bytes and not any(word in self.settings for word in ("ibm:", "segment_bytes:", "max_bytes:")):
+            environ.setdefault("MQGATE_QUEUE_MANAGER__EMBEDDED__SEGMENT_BYTES", self.segment_bytes)
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TREE, environ.get("PYTHONPATH")]))
         with (self.directory / f"log.{self._starts}").open("wb") as log:
             self.process = self.launch(command, stdout=log, stderr=log, env=environ, cwd=self.directory)
