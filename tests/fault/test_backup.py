@@ -15,6 +15,7 @@ from gateways import TREE, RunningGateway
 from long_form import in_long_form
 from patient_device import Device
 from small_disks import tmpfs
+from waiting import until
 
 from gateway.queue_manager.journal.segment import read_header
 
@@ -27,6 +28,7 @@ to_mq:
 """
 OBJECTS = "DEFINE QLOCAL(Q) MAXDEPTH(999999999) REPLACE\nDEFINE QLOCAL(COPY) MAXDEPTH(999999999) REPLACE\n"
 SETTINGS = "queue_manager: {embedded: {objects: objects.mqsc, segment_bytes: 1MiB}}\nmappings: [map.yaml]\n"
+MESSAGES = 48
 
 
 def gateway_in(directory: Path) -> RunningGateway:
@@ -67,6 +69,12 @@ def in_use(data: Path) -> list[Path]:
     return [serials[serial] for serial in sorted(serials)]
 
 
+def fill(gateway: RunningGateway) -> None:
+    """Messages for some segments."""
+    for number in range(MESSAGES):
+        gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * 75_000})
+
+
 def numbers(gateway: RunningGateway, queue: str) -> list[int]:
     return [int(body.split()[0]) for body in gateway.bodies(queue)]
 
@@ -78,8 +86,7 @@ def test_a_gateway_that_works_is_backed_up_and_put_back(tmp_path: Path) -> None:
         late.connect()
         publisher = Publisher(gateway.port)
         publisher.start()
-        while publisher.acknowledged < 300:
-            pass
+        until(lambda: publisher.acknowledged >= 300)
         for number in range(3):
             before = publisher.acknowledged
             made = command("backup", tmp_path / f"b{number}", "--data", gateway.directory / "data", "--json")
@@ -107,8 +114,7 @@ def test_a_backup_that_is_killed_is_not_there(tmp_path: Path, place: str) -> Non
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"
     with gateway:
-        for number in range(240):
-            gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * 15000})
+        fill(gateway)
         assert command("backup", tmp_path / "b", "--data", data, MQGATE_FAILPOINT=place).returncode == -9
         assert not (tmp_path / "b").exists()
         refused = command("restore", tmp_path / "b.partial", "--data", tmp_path / "other")
@@ -125,8 +131,7 @@ def test_a_restore_that_is_killed_is_done_again(tmp_path: Path, place: str) -> N
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"
     with gateway:
-        for number in range(200):
-            gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * 15000})
+        fill(gateway)
         assert command("backup", tmp_path / "b", "--data", data).returncode == 0
         gateway.api("DELETE", "/queues/Q/messages?confirm=Q")
         gateway.api("POST", "/queues/Q/messages", {"text": "7777 of today"})
@@ -146,7 +151,7 @@ def test_a_restore_that_is_killed_is_done_again(tmp_path: Path, place: str) -> N
     assert again.returncode == 0, again.stderr
     aside = Path(json.loads(again.stdout)["aside"])
     with gateway:
-        assert numbers(gateway, "Q") == list(range(200))
+        assert numbers(gateway, "Q") == list(range(MESSAGES))
         assert gateway.stop() == 0
     other = gateway_in(tmp_path / "of-today")
     aside.rename(other.directory / "data")
@@ -192,8 +197,7 @@ def test_a_damaged_journal_makes_no_backup(tmp_path: Path) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"
     with gateway:
-        for number in range(200):
-            gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * 15000})
+        fill(gateway)
         assert gateway.stop() == 0
     with in_use(data)[0].open("r+b") as file:
         file.seek(300_000)

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(240)
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 'q/#', queue: Q}\n"
 OBJECTS = "DEFINE QLOCAL(Q) MAXDEPTH(999999999) REPLACE\n"
 SETTINGS = "queue_manager: {embedded: {objects: objects.mqsc, segment_bytes: 1MiB}}\nmappings: [map.yaml]\n"
-COUNT = 300
+COUNT, BYTES = 60, 45_000
+"""Messages, of which each segment has some twenty."""
 
 
 def gateway_in(directory: Path) -> RunningGateway:
@@ -58,7 +59,7 @@ def damaged(tmp_path: Path) -> RunningGateway:
             device._next(2)
             device.subscribe("x", 1)
         for number in range(COUNT):
-            gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * 9000})
+            gateway.api("POST", "/queues/Q/messages", {"text": f"{number} " + "x" * BYTES})
         assert gateway.stop() == 0
     with in_use(gateway.directory / "data")[-2].open("r+b") as file:
         file.seek(400_000)
@@ -106,7 +107,7 @@ def test_messages_that_are_there_are_not_put_twice(damaged: RunningGateway, tmp_
     saved, part, rest = tmp_path / "saved.jsonl", tmp_path / "part.jsonl", tmp_path / "rest.jsonl"
     command("journal", "salvage", saved, "--data", damaged.directory / "data")
     lines = saved.read_text().splitlines(keepends=True)
-    part.write_text("".join(lines[:100]))
+    part.write_text("".join(lines[:20]))
     rest.write_text("".join(lines))
     other = gateway_in(tmp_path / "other")
     with other:
@@ -136,13 +137,13 @@ def test_a_lost_segment_and_a_queue_that_is_not_defined(damaged: RunningGateway,
     assert refused.returncode == 3
     assert "DEFINE QLOCAL(NEVER.DEFINED)" in refused.stderr
     known = [line for line in only_messages if '"queue": "Q"' in line]
-    saved.write_text("".join(known[:40]) + "".join(known[40:]).replace('"queue": "Q"', '"queue": "?"'))
+    saved.write_text("".join(known[:10]) + "".join(known[10:]).replace('"queue": "Q"', '"queue": "?"'))
     command("mqsc", "--data", tmp_path / "new", text="DEFINE QLOCAL(Q)\n")
     done = command("journal", "restore", saved, "--data", tmp_path / "new", "--json")
     assert done.returncode == 0, done.stderr
     restored = json.loads(done.stdout)
-    assert restored["queues"] == {"Q": 40, "RESTORED.UNNAMED": len(known) - 40}
-    assert restored["unnamed"] == len(known) - 40
+    assert restored["queues"] == {"Q": 10, "RESTORED.UNNAMED": len(known) - 10}
+    assert restored["unnamed"] == len(known) - 10
     again = command("journal", "restore", saved, "--data", tmp_path / "new")
     assert again.returncode == 0
     assert again.stdout.startswith("0 messages")
