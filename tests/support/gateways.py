@@ -75,7 +75,9 @@ class RunningGateway:
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise AssertionError(f"the gateway did not start:\n{self.log}")
+        code = self.process.poll()
+        how = f"it is still at it after {self.start_seconds:.0f} s" if code is None else f"it ended with {code}"
+        raise AssertionError(f"the gateway did not start, {how}:\n{self.log}")
 
     def ports(self) -> dict[str, int]:
         """Port by listener name."""
