@@ -50,12 +50,12 @@ def dlq(site: Estate, *words: str, code: int = 0, environ: dict[str, str] | None
 
 
 def run(site: Estate, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A process of its own where the command needs IBM MQ's client or opens the store; what only asks the gateway that
-    runs is called: a start of Python costs more than the answer."""
+    """A process of its own where no gateway runs, and with a binding that this process has not loaded; else the command
+    is called: a start of Python costs more than the answer."""
     gateway = site.gateway
     place = ["--data", str(gateway.directory / "data")] if gateway is site.manager else []
     line = ["dlq", *words, "-c", str(gateway.directory / "settings.yaml"), *place]
-    if place and gateway.process is not None and gateway.process.poll() is None:
+    if site.backend != "pymqi" and gateway.process is not None and gateway.process.poll() is None:
         called = CliRunner().invoke(main, line, env={**gateway.environ, **(environ or {})})
         return subprocess.CompletedProcess(line, called.exit_code, called.stdout, called.stderr)
     environ = {**os.environ, **gateway.environ, **(environ or {})}
