@@ -28,6 +28,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+TREE = str(Path(__file__).parents[2])
+"""The tree whose gateway is started, whatever package is installed."""
 BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 """What the loader, the interpreter and modules read while they are loaded."""
 FAILPOINTS = ("gateway.queue_manager.journal.failpoint", "gateway.pipeline.failpoint")
@@ -55,6 +57,12 @@ _starts: Counter[Key] = Counter()
 _lock = threading.Lock()
 
 
+def of_this_tree(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the tree in front, written as in all others: they share a template."""
+    others = [one for one in env.get("PYTHONPATH", "").split(os.pathsep) if one and one != TREE]
+    return {**env, "PYTHONPATH": os.pathsep.join([TREE, *others])}
+
+
 def run(
     *words: str | Path, text: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None,
     timeout: float = 120,
@@ -64,7 +72,7 @@ def run(
     with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
         stdin.write(text.encode())
         stdin.seek(0)
-        environ, folder = os.environ if env is None else env, Path.cwd() if cwd is None else cwd
+        environ, folder = of_this_tree(os.environ if env is None else env), Path.cwd() if cwd is None else cwd
         process = launch(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=folder)
         try:
             code = process.wait(timeout)

@@ -17,8 +17,7 @@ from typing import Any, Self
 
 import gateway_template
 
-TREE = str(Path(__file__).parents[2])
-"""The tree whose gateway is started, whatever package is installed."""
+TREE = gateway_template.TREE
 
 
 class RunningGateway:
@@ -57,10 +56,9 @@ class RunningGateway:
             path = self.directory / "settings.yaml"
             path.write_text(self.settings)
             command += ["-c", str(path)]
-        environ = {**os.environ, **self.environ}
+        environ = gateway_template.of_this_tree({**os.environ, **self.environ})
         if self.segment_bytes and not any(word in self.settings for word in ("ibm:", "segment_bytes:", "max_bytes:")):
             environ.setdefault("MQGATE_QUEUE_MANAGER__EMBEDDED__SEGMENT_BYTES", self.segment_bytes)
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TREE, environ.get("PYTHONPATH")]))
         with (self.directory / f"log.{self._starts}").open("wb") as log:
             self.process = self.launch(command, stdout=log, stderr=log, env=environ, cwd=self.directory)
         until = time.monotonic() + self.start_seconds
