@@ -91,6 +91,7 @@ def test_a_unix_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) ->
 
 def test_a_limit_of_file_sizes_is_said_with_what_helps(tmp_path: Path) -> None:
     gateway = RunningGateway(tmp_path)
+    gateway.segment_bytes = ""
     limited = ["sh", "-c", 'ulimit -f 16384; exec "$@"', "sh"]  # less than a segment
     gateway.launch = lambda command, **named: subprocess.Popen([*limited, *command], **named)
     with pytest.raises(AssertionError, match=r"File too large: .*`ulimit -f`.*`segment_bytes`"):
