@@ -127,7 +127,7 @@ class Answers:
                 if connection.traced:
                     context.trace_out(connection, data)
         for at in unfinished:
-            if links[at].buffered() > context.limits.max_outgoing_bytes:
+            if context.piles_up(connections[at]):
                 context.close(connections[at], "slow_consumer", "the client does not read what it is sent")
 
     # -- PINGREQ --

@@ -211,10 +211,23 @@ class Context:
         """Whether so much is kept for a client that it gets nothing more at QoS 0, because it does not read or because
         its CONNACK waits, perhaps for a queue manager that is unavailable. All clients that wait for CONNACK may
         together have a quarter of what may be kept for all clients."""
-        most, all_of_them = self.limits.max_outgoing_bytes // 2, self.limits.max_buffered_bytes // 4
+        link, most = connection.link, self.limits.max_outgoing_bytes // 2
         if not connection.connack_sent:
+            all_of_them = self.limits.max_buffered_bytes // 4
             return connection.behind_bytes > most or 0 < all_of_them < self.behind_connacks
-        return connection.link.buffered() > most
+        waits = link.buffered()
+        return waits > most and waits - link.largest() > most
+
+    def piles_up(self, connection: Connection) -> bool:
+        """Whether a client leaves more unread than may pile up. Not counted are the largest write that waits and one
+        more of its size, as `is_overloaded` lets one pass behind another, and what the client has in flight: it cannot
+        acknowledge that before it has read it, and its window is its bound."""
+        link = connection.link
+        piled = link.buffered() - self.limits.max_outgoing_bytes
+        if piled <= 0:
+            return False
+        piled -= 2 * link.largest()
+        return piled > 0 and piled > connection.session.outflow.bytes_in_flight()
 
     def send_counted(self, connection: Connection, data: bytes) -> None:
         """Queue one or several packets that have been counted already."""

@@ -54,7 +54,7 @@ class Limits:
     max_retained: int = 1_000_000
     max_retained_bytes: int = 1 << 30
     max_outgoing_bytes: int = 8 << 20
-    """Bytes written and not taken by a slow reader before its connection is closed."""
+    """Bytes that pile up for a slow reader before its connection is closed; see `Context.piles_up`."""
     max_buffered_bytes: int = 0
     """Bytes of incomplete packets and bytes that clients have not read yet, over all connections; 0: no limit."""
     max_user_properties: int = 1000

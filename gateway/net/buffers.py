@@ -1,9 +1,9 @@
 """What is kept in memory for all connections together: packets that have not arrived completely, data that is not read,
 the topics of aliases, and what goes with a CONNACK that waits for a commit.
 
-Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them could still fill a machine.
-The sum is not kept up to date, which would cost each packet something. As it grows by no more than what is received and
-sent, it is computed again once that amounts to as much as there was room for.
+Each connection has bounds of its own, `mqtt.max_packet`, 8 MiB and its window; twenty thousand of them could still fill
+a machine. The sum is not kept up to date, which would cost each packet something. As it grows by no more than what is
+received and sent, it is computed again once that amounts to as much as there was room for.
 """
 
 from __future__ import annotations

@@ -305,7 +305,8 @@ class Hub:
         """What a chunk holds for the broker once TLS and WebSocket are taken off."""
         begun = monotonic()
         data = b"" if link.wrapping is None else self._of_wrapping(link, partial(link.wrapping.unwrap, chunk))
-        if link.buffered() > self.engine.limits.max_outgoing_bytes and link.over is None:
+        connection = link.connection
+        if connection is not None and self.engine.context.piles_up(connection) and link.over is None:
             self.lost(link)  # it asks, and does not read the answers
         spent = monotonic() - begun
         if spent > SLOW_SECONDS:

@@ -25,6 +25,8 @@ from gateway.session.connection import Connection
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
 """How much is read at once in the beginning."""
+JOINED = 4096
+"""Pieces that wait to be sent are joined up to this length: short ones would take many times theirs."""
 BUSY_SECONDS = 0.02
 """For how long nobody is accepted, instead of trying again and again."""
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
@@ -69,7 +71,7 @@ class SocketHub(Protocol):
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "_told", "buckets", "certificate_ends",
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_largest", "_stops", "_told", "buckets", "certificate_ends",
                  "certificate_fingerprint", "certificate_user", "chunk",
                  "closed", "connection", "direct", "fd", "heard", "hub", "inward", "listener", "on_close", "outward",
                  "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
@@ -102,9 +104,9 @@ class HubSocket:
         """The buckets for what it may send; None: they have not been asked for."""
         self.watching = READ
         self.chunk = FIRST_CHUNK
-        self._backlog: deque[bytes] | None = None
+        self._backlog: deque[bytes | memoryview] | None = None
         """What the peer has not taken yet."""
-        self._backlog_bytes = 0
+        self._backlog_bytes = self._largest = 0
         self._closing = self._told = False
         self._stops = 0
         """Why nothing is read: the `Stop`s that apply."""
@@ -120,7 +122,8 @@ class HubSocket:
         """Send bytes as they are."""
         if self.closed or not self.heard or not data:
             return
-        if not self._backlog:
+        backlog = self._backlog
+        if not backlog:
             try:
                 sent = self.sock.send(data)
             except OSError as error:
@@ -131,9 +134,14 @@ class HubSocket:
             if sent == len(data):
                 return
             data = data[sent:]
-            self._backlog = deque()
-        self._backlog.append(data)
+            backlog = self._backlog = deque()
+        last = backlog[-1] if backlog else b""
+        if last and isinstance(last, bytes) and len(last) < JOINED:
+            backlog[-1] = last + data
+        else:
+            backlog.append(data)
         self._backlog_bytes += len(data)
+        self._largest = max(self._largest, len(data))
         self.direct = -1
         self._watch(self.watching | WRITE)
 
@@ -145,6 +153,10 @@ class HubSocket:
     def buffered(self) -> int:
         """Bytes that the peer has not taken yet."""
         return self._backlog_bytes
+
+    def largest(self) -> int:
+        """Bytes that the largest write since then has left to be sent."""
+        return self._largest
 
     def unread(self) -> bool:
         """Whether bytes of the peer wait to be read, or are still with its wrapping."""
@@ -169,10 +181,10 @@ class HubSocket:
                 return
             self._backlog_bytes -= sent
             if sent < len(data):
-                self._backlog[0] = data[sent:]
+                self._backlog[0] = memoryview(data)[sent:]  # a copy of 64 MiB for each segment would hold up others
                 return
             self._backlog.popleft()
-        self._backlog = None
+        self._backlog, self._largest = None, 0
         self.direct = self.fd
         if self._closing:
             self._shut()
@@ -182,7 +194,7 @@ class HubSocket:
     def _unheard(self, error: OSError) -> None:
         """A write has found the peer gone."""
         self.direct = -1
-        self._backlog, self._backlog_bytes = None, 0
+        self._backlog, self._backlog_bytes, self._largest = None, 0, 0
         self.heard = error.errno not in GONE
         self._watch(self.watching & ~WRITE)
         self.hub.lost_later(self)
@@ -243,8 +255,7 @@ class HubSocket:
     def _shut(self) -> None:
         self.closed = True
         self.direct = -1
-        self._backlog = None
-        self._backlog_bytes = 0
+        self._backlog, self._backlog_bytes, self._largest = None, 0, 0
         self.hub.forget(self)
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)

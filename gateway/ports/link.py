@@ -26,6 +26,9 @@ class Link(Protocol):
     def buffered(self) -> int:
         """How many bytes are written and not taken by the operating system yet: how far the peer is behind."""
 
+    def largest(self) -> int:
+        """How many of these bytes at most came from one write; 0: nothing waits."""
+
     def unread(self) -> bool:
         """Whether the peer has sent bytes that the broker has not been handed yet."""
 

@@ -88,6 +88,12 @@ def single(copies: Copies, at: int) -> Item:
     return item
 
 
+def _size(one: Item | Copies) -> int:
+    if isinstance(one, Copies):
+        return sum(map(len, one.bodies)) + sum(map(len, one.blocks or ()))
+    return len(one.publication.payload) + len(one.publication.properties)
+
+
 def singles(copies: Copies) -> list[Item]:
     """Several copies, each as an item of its own."""
     return [single(copies, at) for at in range(copies.start, len(copies.bodies))]
@@ -514,6 +520,10 @@ class Outflow:
             self.line().extendleft(reversed(again))
             self.queued += len(again)
             self.sent_token = last  # a window has room for one at least
+
+    def bytes_in_flight(self) -> int:
+        """Bytes of what is in flight, about; what was sent together counts until all of it is acknowledged."""
+        return sum(map(_size, set(self.inflight.values())))
 
     @property
     def sent(self) -> int:

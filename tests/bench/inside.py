@@ -55,6 +55,8 @@ class Sink:
     def buffered(self) -> int:
         return 0
 
+    largest = buffered
+
     def unread(self) -> bool:
         return False
 

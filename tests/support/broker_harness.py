@@ -256,6 +256,8 @@ class Wire:
     def buffered(self) -> int:
         return 0
 
+    largest = buffered
+
     def unread(self) -> bool:
         return self.waits
 

@@ -130,9 +130,11 @@ class Connacks:
         """Whether a client has waited too long for its CONNACK, or too much is kept to go out behind it."""
         if connection.connack_sent:
             return False
-        limits = self.context.limits
-        too_long = now - connection.accepted_at > limits.patience
-        return too_long or connection.behind_bytes > limits.max_outgoing_bytes
+        limits, most = self.context.limits, self.context.limits.max_outgoing_bytes
+        if now - connection.accepted_at > limits.patience:
+            return True
+        kept = connection.behind_bytes
+        return kept > most and kept - max(map(len, connection.behind_connack)) > most
 
     def withdraw(self, connection: Connection) -> None:
         """Refuse a CONNECT whose unit of work has not come back."""

@@ -370,6 +370,22 @@ def test_what_goes_with_a_connack_that_waits_is_bounded() -> None:
     assert [packet[4] for packet in waiting[2].take()] == [b"again"]
 
 
+def test_one_message_of_any_size_goes_with_a_connack_that_waits() -> None:
+    bench = Harness(max_outgoing_bytes=10_000)
+    bench.device(4, "dev").connect(clean=False).subscribe("news", 0)
+    sender = bench.device(4, "pub").connect()
+    bench.queues.automatic = False
+    device = bench.device(4, "dev").connect(clean=False)
+    sender.publish("news", bytes(100), 0)
+    sender.publish("news", bytes(50_000), 0)
+    sender.publish("news", bytes(100), 0)
+    bench.engine.tick()
+    answers(bench)
+    connack, *rest = device.take()
+    assert connack[0] >> 4 == p.CONNACK
+    assert [len(packet[4]) for packet in rest] == [100, 50_000], "what comes behind it is dropped"
+
+
 WRONG = {"type 0": (b"\0\0", 0x81), "a second CONNECT": (b"", 0x82), "QoS 2": (b"\x34\x06\0\1w\0\1\0", 0x9B)}
 
 
