@@ -109,8 +109,8 @@ def list_(
         (str(row["reason"]), row["reason_name"], row["destination"], str(row["count"])) for row in answer["summary"]
     ])  # fmt: skip
     for one in answer["items"]:
-        preview = printable(one["preview"])
-        click.echo(f"{one['token']}  {one['reason_name']:<28}  {one['destination']:<24}  {preview}")
+        preview, destination = printable(one["preview"]), printable(one["destination"])
+        click.echo(f"{one['token']}  {one['reason_name']:<28}  {destination:<24}  {preview}")
 
 
 @dlq.command()
@@ -196,7 +196,7 @@ def _show_replayed(result: dict[str, Any], *, state: bool) -> None:
     if state and result["done"]:
         click.echo("what was the gateway's own state, such as sessions, is read at its next start", err=True)
     for one in result["failed"]:
-        click.echo(f"  {one['token']}: {one['text']}", err=True)
+        click.echo(f"  {one['token']}: {printable(one['text'])}", err=True)
 
 
 @examples(

@@ -128,7 +128,7 @@ def show_message(message: dict[str, Any]) -> None:
     shown = body["text"] if body["text"] is not None else base64.b64decode(body["base64"]).hex(" ")
     click.echo(f"  body, {counted(body['length'], 'byte')}{' (cut)' if body['truncated'] else ''}: {_lines(shown)}")
     if message["error"]:
-        click.secho(f"  {message['error']}", fg="red")
+        click.secho(f"  {printable(message['error'])}", fg="red")
     click.echo()
 
 

@@ -17,8 +17,10 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
+from twisted.internet.interfaces import IPushProducer
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
+from zope.interface import implementer
 
 from gateway.mqtt.json_text import read_json
 from gateway.net.calls import KEPT, MAX_BODY, Act, Call, Endpoint, Later, Problem, Reply, Stream
@@ -29,6 +31,8 @@ from gateway.net.refusal_page import refusal_page
 from gateway.ports.link import plain_address
 from gateway.ports.people import PUBLIC, VIEWER, Caller
 
+MAX_UNREAD = 1 << 20
+"""Bytes of events that wait for a reader before its stream ends: a trace may run for an hour."""
 MAX_VALUES = 50_000
 """How many values one request may have: the objects made of them are many times as large as their text."""
 
@@ -221,16 +225,48 @@ def _stream(request: Request, stream: Stream, still: Callable[[], bool]) -> int:
     so."""
     request.setHeader("content-type", "text/event-stream")
     request.write(b": open\n\n")
+    unread = _Unread()
+    request.registerProducer(unread, streaming=True)
 
     def send(event: str, data: object) -> None:
+        transport: Any = request.transport
         if not still():
             request.loseConnection()
             return
-        request.write(f"event: {event}\ndata: {json.dumps(data, default=str)}\n\n".encode())
+        written = f"event: {event}\ndata: {json.dumps(data, default=str)}\n\n".encode()
+        if unread.is_full(len(written)) and transport is not None:
+            transport.abortConnection()
+            return
+        request.write(written)
 
     stop = stream.begin(send)
     request.notifyFinish().addBoth(lambda _: stop())
     return int(NOT_DONE_YET)
+
+
+@implementer(IPushProducer)
+class _Unread:
+    """What piles up for a reader of a stream while it reads nothing."""
+
+    def __init__(self) -> None:
+        self._paused = False
+        self._bytes = 0
+
+    def is_full(self, more: int) -> bool:
+        """Whether there is no room for so many bytes more; counts them."""
+        self._bytes += more if self._paused else 0
+        return self._bytes > MAX_UNREAD
+
+    def pauseProducing(self) -> None:
+        """As much waits as Twisted likes to."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """The client has read it."""
+        self._paused, self._bytes = False, 0
+
+    def stopProducing(self) -> None:
+        """The client has disconnected: `notifyFinish` says so, too."""
 
 
 class Static(Resource):

@@ -143,3 +143,26 @@ def test_an_interrupted_purge_says_that_the_gateway_goes_on(monkeypatch: pytest.
     done = CliRunner().invoke(main, ["dlq", "purge", "--all", "--yes"])
     assert done.exit_code == 1
     assert ("the gateway is still removing" in done.output) == running
+
+
+def test_what_headers_hold_moves_no_cursor(tmp_path: Path) -> None:
+    """Their names of queues and formats are bytes of whoever put the message."""
+    rig = MqiRig(tmp_path / "data")
+    handle = rig.open("SYSTEM.DEAD.LETTER.QUEUE")
+    hostile = b"A\x1b]0;title\x07\x1b[2J\r\nB"
+    whole = dlh.build(2085, "QUEUE", "MANAGER", md(format=b"MQSTR"), put_appl_name="NAME")
+    names = [whole.replace(name.ljust(len(hostile)), hostile) for name in (b"QUEUE", b"MANAGER", b"NAME", b"MQSTR")]
+    for data in (*names, b"DLH \x1b[2J", hostile, dlh.build(2085, "Q", "", md(format=b"MQHRF2")) + b"RFH \x1b[2J"):
+        rig.put(handle, data, 2, md(format=b"MQDEAD", persistence=1))
+    rig.connection.commit()
+    rig.queue_manager.close()
+    where = ("--data", str(tmp_path / "data"))
+    listing = CliRunner().invoke(main, ["dlq", "list", "--json", *where])
+    tokens = [one["token"] for one in json.loads(listing.stdout)["items"]]
+    assert any("\x1b" in one["destination"] for one in json.loads(listing.stdout)["items"])
+    for words in (
+        ["list"], ["list", "--destination", "A\x1b*"], *(["show", token] for token in tokens), ["replay", "--all"],
+    ):  # fmt: skip
+        done = CliRunner().invoke(main, ["dlq", *words, *where])
+        assert isinstance(done.exception, SystemExit | None), repr(done.exception)
+        assert all(one.isprintable() or one in "\n\t" for one in done.output), (words, done.output)
