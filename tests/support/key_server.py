@@ -21,6 +21,7 @@ class Request(BaseHTTPRequestHandler):
     """One request; `give` answers it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgement of its headers
     server: Any
 
     def do_GET(self) -> None:

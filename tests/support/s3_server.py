@@ -72,6 +72,7 @@ class Proxy:
 def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgement of its headers
 
         def serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
