@@ -323,7 +323,8 @@ def _speaking_ldap() -> Iterator[None]:
     except (LDAPException, OSError, Away, Limited):
         raise
     except Exception as error:
-        raise Away("it answers with something that is not LDAP: is this a directory's address?") from error
+        what = f"it answers with something that is not LDAP ({type(error).__name__})"
+        raise Away(f"{what}: is this a directory's address?") from error
 
 
 def _words_of(error: Exception) -> str:

@@ -6,9 +6,8 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Self
 
 import pytest
 from certificates import Authority
@@ -232,11 +231,10 @@ def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.
         assert len(asked.told) == 1
 
 
-class _Rubbish:
-    """A server of another kind: it answers what comes with always the same bytes, and ends the connection."""
+class _NoDirectory:
+    """A server that is none: it answers whatever comes in its own way."""
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+    def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"ldap://127.0.0.1:{self._socket.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -247,14 +245,25 @@ class _Rubbish:
                 connection, _ = self._socket.accept()
                 with connection, suppress(OSError):
                     connection.recv(1000)
-                    connection.sendall(self._answer)
+                    self._answer(connection)
 
-    def __enter__(self) -> Self:
-        return self
+    def _answer(self, connection: socket.socket) -> None:
+        raise NotImplementedError
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._socket.close()
+
+
+class _Rubbish(_NoDirectory):
+    """It answers with always the same bytes, and ends the connection."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._bytes = answer
+        super().__init__()
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.sendall(self._bytes)
 
 
 def _framed(inside: bytes) -> bytes:
@@ -274,36 +283,29 @@ def test_what_answers_with_something_else_than_ldap_is_a_directory_that_is_away(
     how: dict[str, object], answer: bytes
 ) -> None:
     """The library raises what its decoder comes upon: KeyError for an unknown type, IndexError, and more."""
-    with _Rubbish(answer) as other:
+    with closing(_Rubbish(answer)) as other:
         asked = Asked([other.url], **{**how, "timeout": "5s"})
         assert isinstance(asked.ask("alice", b"wonder"), NotNow)
         assert asked.told[0].startswith("ldap: ")
         asked.directory.close()
 
 
-class _Slow:
-    """A server that begins an answer and never ends it."""
+class _Slow(_NoDirectory):
+    """It begins an answer and never ends it."""
 
     def __init__(self, piece: bytes, pause: float) -> None:
         self._piece, self._pause = piece, pause
         self._ended = threading.Event()
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"ldap://127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__()
 
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                with connection, suppress(OSError):
-                    connection.recv(1000)
-                    connection.sendall(b"\x30\x84\x7f\xff\xff\xff")  # of 2 GiB
-                    while not self._ended.wait(self._pause):
-                        connection.sendall(self._piece)
+    def _answer(self, connection: socket.socket) -> None:
+        connection.sendall(b"\x30\x84\x7f\xff\xff\xff")  # of 2 GiB
+        while not self._ended.wait(self._pause):
+            connection.sendall(self._piece)
 
     def close(self) -> None:
         self._ended.set()
-        self._socket.close()
+        super().close()
 
 
 @pytest.mark.parametrize(("piece", "pause", "timeout", "why"), [
