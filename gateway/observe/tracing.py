@@ -98,11 +98,12 @@ class Spans:
         }
 
     def close(self) -> None:
-        """Send what is queued; waits two seconds at most for a collector that does not answer. The library would wait
-        as long as for an answer to each batch, whatever it is told."""
+        """Send what is queued; waits two seconds at most for a collector that does not answer, and tries no more. The
+        library would wait as long as for an answer to each batch, whatever it is told."""
         ending = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
         ending.start()
         ending.join(LAST_SECONDS)
+        self._exporter.shutdown()
 
 
 class _CountedExporter:
@@ -110,6 +111,7 @@ class _CountedExporter:
 
     def __init__(self, exporter: Any, counters: Counters, success: object) -> None:
         self._exporter, self._counters, self._success = exporter, counters, success
+        self._closed = False
         self.taken = 0
         """Spans that do not wait any more."""
 
@@ -118,14 +120,16 @@ class _CountedExporter:
         self.taken += len(spans)
         done: Any = None
         try:
-            done = self._exporter.export(spans)
+            done = None if self._closed else self._exporter.export(spans)
         finally:
             self._counters.spans["exported" if done is self._success else "refused"] += len(spans)
         return done
 
     def shutdown(self) -> None:
-        """Wait for nothing any more."""
-        self._exporter.shutdown()
+        """Wait for nothing any more, send nothing more: a batch that waits for its next attempt ends at once."""
+        if not self._closed:
+            self._closed = True
+            self._exporter.shutdown()
 
 
 def _session() -> Any:

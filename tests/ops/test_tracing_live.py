@@ -173,18 +173,30 @@ def test_a_collector_that_is_away_costs_spans_and_no_messages(tmp_path: Path) ->
 
 @contextmanager
 def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """The address of a collector that does this with each connection."""
+    """The address of a collector that does this with each connection. At the end nobody waits for it any more."""
+    before, taken = set(threading.enumerate()), list[socket.socket]()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
             with suppress(OSError):
                 while True:
-                    connection, _ = server.accept()
-                    threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                    taken.append(server.accept()[0])
+                    threading.Thread(target=serve, args=(taken[-1],), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
+    for connection in taken:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive(), thread
+
+
+def leave(_: socket.socket) -> None:
+    """Answers nothing."""
 
 
 def spans_to(address: str, count: int, counters: Counters | None = None) -> Any:
@@ -199,8 +211,7 @@ def spans_to(address: str, count: int, counters: Counters | None = None) -> Any:
 
 
 def test_the_end_does_not_wait_for_a_collector_that_never_answers() -> None:
-    held: list[socket.socket] = []
-    with listening(held.append) as address:
+    with listening(leave) as address:
         spans = spans_to(address, 600)
         begun = time.monotonic()
         spans.close()
@@ -208,12 +219,24 @@ def test_the_end_does_not_wait_for_a_collector_that_never_answers() -> None:
 
 
 def test_spans_that_are_lost_are_counted() -> None:
-    held, counters = list[socket.socket](), Counters()
-    with listening(held.append) as address:
+    counters = Counters()
+    with listening(leave) as address:
         spans = spans_to(address, 10_000, counters)
         assert 10_000 - 8192 - 512 <= counters.spans["queue_full"] <= 10_000 - 8192
         assert counters.spans["exported"] == 0
         spans.close()
+
+
+def test_the_end_tries_no_more_where_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    counters = Counters()
+    with listening(leave):  # it looks for what is left running
+        spans = spans_to(address, 1200, counters)
+        begun = time.monotonic()
+        spans.close()
+    assert time.monotonic() - begun < 8.0, "less than the attempts for one batch take"
+    assert counters.spans == {"exported": 0, "refused": 1200, "queue_full": 0}
 
 
 def test_so_are_those_that_the_collector_refuses() -> None:
