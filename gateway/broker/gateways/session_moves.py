@@ -89,6 +89,16 @@ class SessionMoves:
         self._gone_at: dict[str, float] = {}
         """Since when gateways are no more."""
 
+    def on_message(self, message: Message) -> None:
+        """Take what another gateway says of a session that goes, or has come."""
+        kind = message["kind"]
+        if kind == "follows":
+            self.follows(message["client"], message["from"], message["last"])
+        elif kind == "settled":
+            self.settled(message["client"], message["move"], message["from"])
+        elif kind == "departed":
+            self.departed(message["client"], message["move"], message["last"])
+
     # -- a session goes --
 
     def goes(self, session: Session, to: str) -> None:

@@ -35,6 +35,8 @@ _TOGETHER = 100
 """The most clients that are looked for in one question. Thousands may come at once, each is a call to the queue
 manager, and what is read for connected devices is read in between."""
 
+_REMEMBERED = 10_000
+
 
 class Elsewhere(NamedTuple):
     """The record of a session names another gateway as its owner."""
@@ -56,7 +58,7 @@ class Looks:
         self.claims = claims
         self.receiving = receiving
         self._missed: dict[str, Message] = {}
-        """What other gateways have said as they gave sessions whose records were not found."""
+        """What other gateways have said as they gave sessions whose records were not found; `_REMEMBERED` at most."""
         self._wanted: deque[tuple[str, Callable[[Rows | MQError], None]]] = deque()
         """Clients whose records are to be read, and whom to tell."""
         self._is_asking = False
@@ -69,6 +71,8 @@ class Looks:
     def miss_given(self, client_id: str, message: Message) -> None:
         """Note that a session that was given with this message has not been found; `given_before` is told of it."""
         self._missed[client_id] = message
+        while len(self._missed) > _REMEMBERED:
+            del self._missed[next(iter(self._missed))]
         self.miss(client_id, f"gateway {message['from']} has given its session, whose record is not there")
 
     def given_before(self, client_id: str) -> Message | None:
@@ -91,8 +95,8 @@ class Looks:
         self, client_id: str, take_in: Callable[[str, Left], None], go_on: Callable[[str], None]
     ) -> None:  # fmt: skip
         """Let a client go on whose session no gateway says it has, with what is found of it. If a record says that
-        another gateway has it, and still does after the last look, the client is refused; but if nobody knows that
-        gateway and so nobody takes over from it, the session is this one's."""
+        another gateway has it, and still does after the last look, that one is told, and the client is refused; but if
+        nobody knows that gateway and so nobody takes over from it, the session is this one's."""
         number = self.claims.number(client_id)
 
         def found(one: Found) -> None:
@@ -102,6 +106,8 @@ class Looks:
                 take_in(client_id, one)
             elif isinstance(one, Elsewhere) and self.context.sessions.get(client_id) is None:
                 if self.owners.knows(one.owner):
+                    if one.owner in self.owners.peers():
+                        self.claims.write(one.owner, {"kind": "named", "client": client_id})
                     self.miss(client_id, f"no gateway has its session, whose record names {one.owner}")
                 else:
                     self._look(client_id, lambda _one: True, found, also=one.owner)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from gateway.broker.context import Context
@@ -39,6 +39,7 @@ from gateway.broker.sessions.left_over import (
     record_or_aside,
 )
 from gateway.broker.sessions.looks import Found, Looks
+from gateway.broker.sessions.questions import Questions
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.stored_records import Left, Unread
@@ -104,8 +105,7 @@ class Ownership:
         self._left_over = LeftOver()
         self._wills_due: set[str] = set()
         """Clients of gateways that are no more: their wills are published before they connect again."""
-        self._deferred: dict[str, list[Message]] = {}
-        """Questions that cannot be answered yet, by client."""
+        self._deferred = Questions()
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
         self.looks = Looks(context, owners, self.claims, self._receiving)
@@ -246,25 +246,21 @@ class Ownership:
             self._receiving.add(client_id)
             self.claims.given(message)
             self._receive(message)
+        elif kind == "named":
+            self._named(client_id, message)
         elif kind == "withdraw":
-            left = [one for one in self._deferred.pop(client_id, ()) if one["from"] != message["from"]]
-            self._deferred |= {client_id: left} if left else {}
+            self._deferred.withdraw(client_id, message["from"])
         elif kind in {"none", "wait", "anothers"}:
             if self.claims.answered(message):
                 self._look_for(client_id)
         elif kind in {"ended", "gone", "handed over"}:
             self._taken_over_elsewhere(kind, message["gateway"], message["from"])
-        elif kind == "follows":
-            self.moves.follows(client_id, message["from"], message["last"])
-        elif kind == "settled":
-            self.moves.settled(client_id, message["move"], message["from"])
         elif kind == "census":
             self.census.heard(message, self.context.now, self.context.scheduler.monotonic())
         elif kind == "rebalance":
             self.rebalance.on_message(message)
-        elif kind == "departed":
-            self.moves.departed(client_id, message["move"], message["last"])
         else:
+            self.moves.on_message(message)
             self.interests.on_message(message)
             self.retained.on_message(message)
             self.unfinished.on_message(message)
@@ -277,7 +273,7 @@ class Ownership:
         self.addressed.over(gateway, heir)
         if kind == "ended":
             self.interests.expect_nothing_of(gateway)
-            self._answer_no_more([gateway])
+            self._deferred.drop_those_of([gateway])
         elif kind == "gone":
             was_last = self.unfinished.gone_elsewhere(gateway)
             self.moves.forget(gateway, heir)
@@ -335,18 +331,10 @@ class Ownership:
     def _defer(self, message: Message) -> None:
         if not self._deferred and not self._busy:
             self.context.scheduler.later(_AGAIN_SECONDS, self._ask_again)
-        self._deferred.setdefault(message["client"], []).append(message)
-
-    def _answer_no_more(self, ended: Collection[str]) -> None:
-        """Drop what these have asked: a session given to them now would be nobody's."""
-        for client_id, asked in list(self._deferred.items()):
-            asked[:] = [one for one in asked if one["from"] not in ended]
-            if not asked:
-                del self._deferred[client_id]
+        self._deferred.add(message)
 
     def _ask_again(self) -> None:
-        deferred, self._deferred = self._deferred, {}
-        for message in chain.from_iterable(deferred.values()):
+        for message in self._deferred.take():
             self.on_message(message)
 
     def _write(self, to: str, message: Message) -> None:
@@ -389,14 +377,24 @@ class Ownership:
         self.owners.reached("receiving")
         self.looks.given(message["client"], partial(self._received, message))
 
+    def _named(self, client_id: str, message: Message) -> None:
+        """Read a session that no gateway has, as another one has found, and whose record names this one. What the open
+        batch does may be that it is given away."""
+        known = client_id in self._receiving or client_id in self.claims or self.context.sessions.get(client_id)
+        if not known and self.joining.over and not self._busy:
+            self._receiving.add(client_id)
+            message = self.looks.given_before(client_id) or message
+            self.context.batch.after.append(partial(self._receive, message))
+
     def _received(self, message: Message, found: Found) -> None:
-        client_id = message["client"]
+        client_id, was_given = message["client"], message["kind"] == "yours"
         self._receiving.discard(client_id)
         if isinstance(found, Unread):
             self.looks.set_aside(client_id, found)
         elif isinstance(found, Left):
-            self.looks.take_in(client_id, found, partial(self._restore_received, found, message))
-        elif self.context.sessions.get(client_id) is None:
+            restore = partial(self._restore_received, message=message) if was_given else self._restore_stray
+            self.looks.take_in(client_id, found, partial(restore, found))
+        elif was_given and self.context.sessions.get(client_id) is None:
             self.looks.miss_given(client_id, message)
         self.owners.reached("received")
         if client_id in self.claims:
@@ -512,7 +510,7 @@ class Ownership:
             self.interests.say("ended", owner)
         self._left_over.begin(expired)
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
-        self._answer_no_more(expired)
+        self._deferred.drop_those_of(expired)
         record_of = partial(record_or_aside, context, self.owners)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
         wills = [(key, stored, record) for key, stored in kept if (record := record_of("will", key, stored))]

@@ -130,6 +130,45 @@ def test_no_session_is_begun_while_a_record_names_a_gateway_that_does_not_know_i
     assert len(missed(second)) == (0 if comes_back else 1)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_the_gateway_that_a_record_names_is_told_and_gives_the_session_when_its_client_comes_again(
+    estate: Estate, *, late: bool
+) -> None:
+    """`late`: it was given to that gateway, and the record came to be seen only after the looks for it had ended."""
+    first, second = nodes(estate)
+    second.bench.defects = first.bench.defects = []
+    if late:
+        device, rows = given(estate)
+        estate.settle(10.0)
+        here, there = first, second
+    else:
+        rows, here, there = forgotten(estate), second, first
+    estate.rows[SESSIONS].update(rows)
+    device = here.bench.device(5, "moves").connect(clean=False)
+    estate.settle(10.0)
+    assert connacks(device) == [(reasons.SERVER_UNAVAILABLE, False)]
+    assert there.bench.engine.sessions.get("moves") is not None
+    again = here.bench.device(5, "moves").connect(clean=False)
+    estate.settle(1.0)
+    assert connacks(again) == [(0, True)]
+    there.bench.device(5, "says").connect().publish("news", b"heard", 1, 1)
+    estate.settle(1.0)
+    assert [packet[4] for packet in again.take() if packet[0] >> 4 == 3] == [b"heard"]
+
+
+def test_a_gateway_that_is_told_wrongly_that_a_record_names_it_takes_nothing(estate: Estate) -> None:
+    first, second = nodes(estate)
+    rows = owned_by(forgotten(estate), second.instance)
+    estate.rows[SESSIONS].update(rows)
+    second.bench.engine.ownership._write(first.instance, {"kind": "named", "client": "moves"})
+    second.bench.engine.context.flush()
+    estate.settle(10.0)
+    assert first.bench.engine.sessions.get("moves") is None
+    again = second.bench.device(5, "moves").connect(clean=False)
+    estate.settle(1.0)
+    assert connacks(again) == [(0, True)]
+
+
 STRANGER = "ee" * 12
 """A gateway of which nothing is known: its entry is gone, and nobody takes over from it."""
 
