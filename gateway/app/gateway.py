@@ -365,10 +365,10 @@ class Gateway:
         self._observe_commits()
         parts.queue_status.look()
         self._ticks += 1
+        self.disk_reports.look(parts.storage_full)  # before removed files are made again, which may be at once
         if isinstance(store := parts.own_store, EmbeddedQueueManager):
             store.look_after_files()
             parts.counters.spool_corrupt_records += self.disk_reports.look_at_damage(store.damaged())
-        self.disk_reports.look(parts.storage_full)
         self.descriptors.look()
         if not self._findable and parts.storage_full is None:
             self._findable = write_address(parts.directory, parts.settings, self.admin_number, again=True)

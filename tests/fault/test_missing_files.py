@@ -221,9 +221,7 @@ def whose_journal_is_removed(folder: Path) -> Iterator[tuple[RunningGateway, Dev
     """A gateway with a message, without the files that it is in, and a device that is connected to it."""
     (folder / "map.yaml").write_text(MAPPING)
     (folder / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
-    gateway = RunningGateway(folder, settings=SETTINGS)
-    gateway.segment_bytes = ""  # smaller ones are made again before it is said that they are missing
-    with gateway:
+    with RunningGateway(folder, settings=SETTINGS) as gateway:
         device = Device("127.0.0.1", gateway.port, "d")
         device.connect()
         device.publish("q/a", b"before", qos=1)

@@ -137,8 +137,8 @@ class QueueManagerProcess:
         if self._server is not None:
             self._server.soon(self._beat)
         if self._queue_manager is not None:
+            self._disk_reports.look(self._queue_manager.storage_full)  # before removed files are made again
             self._queue_manager.look_after_files()
-            self._disk_reports.look(self._queue_manager.storage_full)
             self._disk_reports.look_at_damage(self._queue_manager.damaged())
             self._disk_reports.look_at_writes(self._disk_hangs())
 
