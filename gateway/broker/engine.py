@@ -243,10 +243,10 @@ class Engine:
         context = self.context
         if not context.batch.opened:
             context.batch.opened = context.clock.monotonic()
-        rest, behind = self._take_ordinary(arrived), self._behind()
-        if not rest:  # as nearly always
+        rest = self._take_ordinary(arrived)
+        if not rest:  # as nearly always; nothing is behind then
             return
-        strangers = self._take_known(rest)
+        behind, strangers = self._behind(), self._take_known(rest)
         while behind:  # others' publications, behind one that subscribes: in the order in which they came
             rest, behind = self._take_ordinary(behind), self._behind()
             strangers += self._take_known(rest)

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +50,7 @@ SEVERAL, ALONG_SECONDS = 4, 0.002
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
 STEP_SECONDS = 0.0001
 """Between two looks whether those come for whom a batch waits."""
+_connection = itemgetter(0)
 
 
 @implementer(IReadDescriptor)
@@ -149,9 +151,11 @@ class Hub:
             others = self._late_first(others)
         group = context.group_commit
         group.gathering = True
-        self._in_hand = arrived, wrapped
-        ask, others = self._woken(others)
-        self._in_hand = [], []
+        ask = False
+        if others:
+            self._in_hand = arrived, wrapped
+            ask, others = self._woken(others)
+            self._in_hand = [], []
         count = self._take(arrived, wrapped, full)
         if others:
             self._serve(others)
@@ -336,7 +340,7 @@ class Hub:
         have more."""
         read, missing = [link.chunk for link in full], self.engine.context.group_commit.missing
         if missing:
-            missing.difference_update([connection for connection, _ in arrived])
+            missing.difference_update(map(_connection, arrived))
         self.engine.received_each(arrived)
         for link, length in zip(full, read, strict=True):
             self._read_more(link, length)

@@ -246,9 +246,9 @@ class Committer:
                 self._maintenance_due = False
                 self._maintain()
                 continue
-            if self._waits_for_answered():
-                return
             called = bool(self._calls)
+            if called and self._waits_for_answered():
+                return
             batch = self._gather()
             if batch is None:
                 if not maintained:
@@ -264,7 +264,7 @@ class Committer:
     def _waits_for_answered(self) -> bool:
         """Whether the calls of programs wait for those of others that the last frame has answered."""
         missing = self._group.missing
-        if not (missing and self._calls) or self._submissions or self._callers:
+        if not missing or self._submissions or self._callers:
             return False
         now = self._scheduler.monotonic()
         if now >= self._group.until and self._group.over(now):
@@ -292,7 +292,7 @@ class Committer:
         """Return as many units of the batch port as make one frame."""
         waiting, translator = self._submissions, self.translator
         gathered: list[Submission] = []
-        unit, size = StoreUnit(own=True), 0
+        unit, size = StoreUnit([], [], [], [], {}, [], own=True), 0
         translator.begin()
         while waiting and len(gathered) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
             if gathered and (gathered[0].alone or waiting[0].alone):

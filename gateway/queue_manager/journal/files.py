@@ -54,6 +54,7 @@ class DurableFile:
 
     def __init__(self, path: Path, *, direct: bool = True) -> None:
         self.name = str(path)
+        self._name = os.fsencode(path)
         self.mode = "direct"
         self._descriptor = -1
         self._reader = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -88,7 +89,7 @@ class DurableFile:
     def _written(self, written: int, data: memoryview) -> None:
         if written != len(data):
             raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
-        if not os.access(self.name, os.F_OK):  # with each frame: `stat` takes five times as many instructions
+        if not os.access(self._name, os.F_OK):  # with each frame: `stat` takes five times as many instructions
             refuse_missing(self.name)
         if os.lseek(self._reader, 0, os.SEEK_END) < self._size:  # less than `access`; all others move no position
             raise cut_off(self.name)

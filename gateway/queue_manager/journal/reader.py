@@ -40,6 +40,7 @@ class RowCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._unread_limit = limit // UNREAD_PART
         self.size = 0
         self._rows: OrderedDict[int, Rows] = OrderedDict()
         self._unread = limit
@@ -52,16 +53,21 @@ class RowCache:
 
     def keep(self, serial: int, frame: int, rows: Rows) -> None:
         """Remember the rows of a frame."""
-        if rows.size > self.limit:
+        size = rows.size
+        if size > self.limit:
             return
         self._rows[serial << FRAME_BITS | frame] = rows
-        self.size += rows.size
-        self._unread += rows.size
+        self._unread += size
+        self.size += size
+        if self.size > self._unread_limit:
+            self._make_room()
+
+    def _make_room(self) -> None:
         while self.size > self.limit:
             self._drop_oldest()
         if self._unread >= self.limit:
             for _ in range(2):  # a frame more than has come: it gets there little by little
-                if self.size > self.limit // UNREAD_PART:
+                if self.size > self._unread_limit:
                     self._drop_oldest()
 
     def _drop_oldest(self) -> None:

@@ -5,6 +5,7 @@ A client that closes its socket with unread data in it resets the connection: wr
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -232,10 +233,13 @@ def test_what_is_read_in_the_turn_in_which_it_is_let_in_again_is_taken_before(ri
         return woken(others)
 
     rig.hub._woken = decided  # type: ignore[method-assign]
+    woke = os.eventfd(1)
+    rig.hub.watch(woke)
     rig.theirs.sendall(PACKET + BYE)
     rig.until(lambda: again.connection is not None and again.connection.connack_sent)
     assert rig.put("Q") == 1 + 1
     assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+    os.close(woke)
     theirs.close()
     again.abort()
 
