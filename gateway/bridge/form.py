@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.bridge import assembly
 from gateway.bridge import descriptor as descriptors
 from gateway.bridge.assembly import Destination, Frame, Scope, cannot_be_written, element_of, head_around
+from gateway.bridge.descriptor import Described
 from gateway.bridge.mqtt5 import MAX_NAME, MESSAGE_EXPIRY, USER_PROPERTY, numbered_names
 from gateway.bridge.payload import UNREAD, Body, Check, Condition, steps_of
 from gateway.bridge.request import Asking, asking_of, request_of
+from gateway.bridge.stencil import Stencil, stencil_of
 from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd
 from gateway.mq.headers.rfh2_folder import element, escape, escape_bytes
@@ -315,9 +317,14 @@ def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
         return None
     taken = frozenset(name.encode() for name, _, _ in rule.properties)
     order, request = _tags_for(users, taken).order, request_of(rule, origin.client_id, properties)
+    stencil = None if properties or order else stencil_of(match, origin)
     try:
-        md = descriptors.build(rule, origin.qos, properties, scope, request)
-        frame = assembly.frame_of(match, origin, properties, md, order)
+        md: Described | Stencil
+        if stencil is not None:
+            md, frame = stencil, stencil.frame(origin, scope)
+        else:
+            md = descriptors.build(rule, origin.qos, properties, scope, request)
+            frame = assembly.frame_of(match, origin, properties, md, order)
         form = Form(frame, [part for one in rule.properties for part in _cut(one, scope)])
         form.destination = assembly.destination_of(rule, scope)
     except (Refused, HeaderError, UnicodeEncodeError):  # each message is then refused with the reason

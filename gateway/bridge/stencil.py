@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from gateway.bridge import assembly
 from gateway.bridge import descriptor as descriptors
-from gateway.bridge.assembly import NO_TAILS, Destination, Made, Scope
+from gateway.bridge.assembly import NO_TAILS, Destination, Frame, Made, Scope
 from gateway.bridge.origin import Origin
 from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd
@@ -97,11 +97,21 @@ class Stencil(NamedTuple):
         """The message of this origin. Raises Refused like `Recipe.make`."""
         part = self.topic_part(match, origin, scope)
         try:
-            client = self.clients.get((origin.client_id, origin.username)) or self._client_part(origin, scope)
+            client = self._client(origin, scope)
         except (HeaderError, UnicodeEncodeError) as error:
             raise assembly.cannot_be_written(error) from None
         tails = client.tails if part.front else NO_TAILS
         return Made(part.destination, self.priority, self.persistent, client.head(part.front), tails)
+
+    def frame(self, origin: Origin, scope: Scope) -> Frame:
+        """The frame of this origin's messages, as `assembly.frame_of` makes it of a publication without properties."""
+        client = self._client(origin, scope)
+        after, length = client.folder, 0
+        if len(self.mqps) == 2:
+            after = b"".join((*_pair(escape(origin.topic).join(self.mqps)), after))
+        if self.has_header:
+            length = _BEFORE_LENGTH + len(self.fixed) + len(after) - len(client.folder) + client.length
+        return Frame(client.before, length, self.fixed, after, client.tails, client.alone)
 
     def front_of(self, origin: Origin, head: bytes) -> bytes | None:
         """The topic's part of a head that was made for this origin; None: it is not shared with other clients."""
@@ -125,6 +135,9 @@ class Stencil(NamedTuple):
         except (HeaderError, UnicodeEncodeError) as error:
             raise assembly.cannot_be_written(error) from None
         return TopicPart(destination, b"".join(pieces))
+
+    def _client(self, origin: Origin, scope: Scope) -> ClientPart:
+        return self.clients.get((origin.client_id, origin.username)) or self._client_part(origin, scope)
 
     def _client_part(self, origin: Origin, scope: Scope) -> ClientPart:
         folder, tails, length = self._client_folder(origin)

@@ -35,6 +35,10 @@ class Together(NamedTuple):
     publishers: frozenset[str]
 
 
+NOBODY = Together([], Runs([]), [], [], frozenset(), frozenset())
+"""Those of a publication of which no copies are made yet."""
+
+
 @dataclass(slots=True, eq=False)
 class UnderWay:
     """A publication on its way."""
@@ -60,7 +64,7 @@ class UnderWay:
     served: set[Session | str] | None = None
     """The sessions and shared subscriptions that have a copy, from the moment at which other gateways have it: sessions
     come and go between them. None where there are no others."""
-    together: Together = field(default_factory=lambda: Together([], Runs([]), [], [], frozenset(), frozenset()))
+    together: Together = NOBODY
     """This publication and those that go along with it, from the moment at which copies are made."""
 
     @property

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.bridge import assembly, inbound
+from gateway.bridge import assembly, descriptor, inbound
 from gateway.bridge.origin import Origin
 from gateway.bridge.stencil import stencil_of
 from gateway.errors import Refused
@@ -42,6 +42,19 @@ def test_a_filled_stencil_is_what_the_recipe_makes(more, username, retain):
     stencil = stencil_of(found, origin)
     assert stencil is not None
     assert stencil.fill(found, origin, scope) == assembly.recipe(found, origin, {}, scope).make(scope)
+
+
+@pytest.mark.parametrize("more", CUT.values(), ids=CUT)
+@pytest.mark.parametrize("username", ["", "a'b"])
+@pytest.mark.parametrize("headers", [[], ["mcd"], ["mqtt"], ["mqps"], ["mcd", "mqps", "mqtt"]], ids="+".join)
+def test_the_frame_of_a_stencil_is_the_one_that_its_rule_has(more, username, headers):
+    more = more if headers else {**more, "properties": {}}
+    found, origin = match(**{**more, "headers": headers}), ORIGIN._replace(username=username, retain=True)
+    scope = inbound._static_scope(found, origin, {})
+    stencil = stencil_of(found, origin)
+    assert stencil is not None
+    described = descriptor.build(found.rule, origin.qos, {}, scope, None)
+    assert stencil.frame(origin, scope) == assembly.frame_of(found, origin, {}, described, "")
 
 
 @pytest.mark.parametrize(
