@@ -7,15 +7,14 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from gateway.errors import MqgateError
-from gateway.pipeline.jobs.sources import Input
+from gateway.pipeline.jobs.sources import Input, check_apart
 from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.journal.groups import is_dead
 from gateway.pipeline.source import http_access
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.queue_access import JournalAccess, QueueAccess
+from gateway.pipeline.source.queue_access import QueueAccess
 
 PATIENCE = 2.0
 """Seconds to wait until the process that planned is gone; a lease that is not given back by then runs out."""
@@ -45,16 +44,15 @@ def _give_back(each: Input) -> None:
 
 
 def journals_of(inputs: Sequence[Input]) -> dict[str, str]:
-    """The journal of each stream, by the name that it got when it was made; without those that do not tell it."""
+    """The journal of each stream, by the name that it got when it was made; without those that do not tell it. Raises
+    WrongOption if one has two, or if two sources read the same messages of one."""
     found = {each.stream: access_to(each).journal(each.source.queue) for each in inputs}
+    check_apart(inputs, found)
     return {stream: journal for stream, journal in found.items() if journal}
 
 
 def access_to(each: Input, timeout: float = http_access.TIMEOUT) -> QueueAccess:
-    """The access to where the source's cursors are kept."""
+    """The access to the source's queue manager, which keeps its cursors."""
     source = each.source
-    if source.url:
-        return http_access.HttpAccess(
-            Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file), timeout
-        )
-    return JournalAccess(Path(source.path))
+    options = Options(path=source.path, url=source.url, token_file=source.token_file, ca_file=source.ca_file)
+    return http_access.access_by(options, timeout)

@@ -22,9 +22,8 @@ from gateway.pipeline.decode.columns import select_columns
 from gateway.pipeline.decode.payloads import STRING, decoder, text_of
 from gateway.pipeline.errors import PipelineError, WrongOption
 from gateway.pipeline.jobs.job import CARRIED
-from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.http_access import access_by
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.pipeline.source.running_gateway import running_gateway
 
 LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason", "format", "ccsid", "encoding")
@@ -90,7 +89,8 @@ def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
     """The oldest messages on the queues, without removing any. Raises WrongOption if there are none."""
     from gateway.pipeline.decode.row_decoder import RowDecoder
 
-    access = HttpAccess(options) if options.url else JournalAccess(Path(options.path))
+    access = access_by(options)
+    access.journal(options.queue)  # refuses a folder and an address of two
     end = access.extent(options.queue, 0, most).next
     decode = RowDecoder(options.queue_manager, select_columns(",".join(LOOKED_AT), include_raw=False))
     pieces = access.pieces(options.queue, 0, end, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Annotated, NamedTuple
@@ -116,15 +116,25 @@ def inputs_of(job: str, source: Source | None, sources: Sequence[NamedSource]) -
     listed = sorted(sources, key=lambda each: each.name)
     found = tuple(Input(one.name, f"{job}:{one.name}", one.group or f"{job}_{one.name}", one) for one in listed)
     for one, other in combinations(found, 2):
-        _check_apart(one, other)
+        if one.name == other.name:
+            raise Wrong(f"`sources` has {one.name!r} twice", "give each source a name of its own", ("sources",))
+        if one.source.address == other.source.address:
+            _check_apart(one, other)
     return found
 
 
+def check_apart(inputs: Sequence[Input], journals: Mapping[str, str | None]) -> None:
+    """Raise WrongOption if two sources read the same messages of one journal, which they may reach in different
+    ways."""
+    for one, other in combinations(inputs, 2):
+        if (journal := journals.get(one.stream)) and journal == journals.get(other.stream):
+            try:
+                _check_apart(one, other)
+            except Wrong as wrong:
+                raise WrongOption(f"{one.source.address} is {other.source.address}: {wrong}") from None
+
+
 def _check_apart(one: Input, other: Input) -> None:
-    if one.name == other.name:
-        raise Wrong(f"`sources` has {one.name!r} twice", "give each source a name of its own", ("sources",))
-    if one.source.address != other.source.address:
-        return
     if one.group == other.group:
         raise Wrong(
             f"sources {one.name!r} and {other.name!r} have the same consumer group {one.group!r} on one queue manager",

@@ -32,7 +32,7 @@ from gateway.pipeline.errors import (
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.puts import PutTarget, joined_parts
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.queue_access import BatchExtent, Piece, QueueAccess
+from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, Piece
 from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 TIMEOUT = 60.0
@@ -270,14 +270,38 @@ def split_range(low: int, high: int, parts: int) -> list[tuple[int, int]]:
 class MixedAccess:
     """Cursors through a running gateway, messages from its files."""
 
-    def __init__(self, remote: HttpAccess, local: QueueAccess) -> None:
-        self.acquire = remote.acquire
+    def __init__(self, remote: HttpAccess, local: JournalAccess) -> None:
+        self._remote, self._local = remote, local
         self.acknowledge = remote.acknowledge
         self.release = remote.release
         self.put = remote.put
         self.extent = local.extent
         self.next_number = local.next_number
-        self.journal = local.journal
         self.count = local.count
         self.number_at = local.number_at
         self.pieces = local.pieces
+
+    def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
+        """Take the group's lease, if it is one of the journal whose messages are read."""
+        self.journal(wanted.queues)
+        return self._remote.acquire(wanted, owner, ttl)
+
+    def journal(self, queues: str) -> str | None:
+        """The name of the journal. Raises WrongOption if that of the gateway is another one: it would purge messages by
+        the numbers of others that have landed."""
+        name, files = self._remote.journal(queues), self._local.journal(queues)
+        if name and files and name != files:
+            raise WrongOption(
+                f"{self._local.folder} and {self._remote.address.url} are two queue managers, and numbers of one say "
+                "nothing of the other's messages: give the data folder of that gateway as `path`, or leave `path` out"
+            )
+        return name or files
+
+
+def access_by(options: Options, timeout: float = TIMEOUT) -> HttpAccess | JournalAccess | MixedAccess:
+    """The access by the address of a gateway, by its files, or by both: then messages are read from files, and the
+    gateway keeps the cursors."""
+    if not options.url:
+        return JournalAccess(Path(options.path))
+    remote = HttpAccess(options, timeout)
+    return MixedAccess(remote, JournalAccess(Path(options.path))) if options.path else remote

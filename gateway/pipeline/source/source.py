@@ -46,9 +46,9 @@ from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.puts import PutTarget, encode_part, write_part
 from gateway.pipeline.source.bounds import Bounds, push
 from gateway.pipeline.source.browse import BrowseAccess
-from gateway.pipeline.source.http_access import HttpAccess, MixedAccess
+from gateway.pipeline.source.http_access import access_by
 from gateway.pipeline.source.options import Options, put_queue
-from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, LeaseRenewal, Piece, QueueAccess
+from gateway.pipeline.source.queue_access import BatchExtent, LeaseRenewal, Piece, QueueAccess
 from gateway.pipeline.source.tasks import TaskReader
 
 Offset = dict[str, int]
@@ -100,12 +100,8 @@ def access_of(options: Options) -> QueueAccess:
     gateway; with `connection` or `ccdt` queues of IBM MQ are browsed."""
     if options.connection or options.ccdt:
         return BrowseAccess(options)
-    if options.url and options.path:
-        return MixedAccess(HttpAccess(options), JournalAccess(Path(options.path)))
-    if options.url:
-        return HttpAccess(options)
-    if options.path:
-        return JournalAccess(Path(options.path))
+    if options.url or options.path:
+        return access_by(options)
     raise QueueUnreachable(
         "say where the queue is: option path (data folder of an embedded queue manager), url (administration address "
         "of a running gateway, with tokenFile), or connection and channel (IBM MQ, to look at)"

@@ -10,7 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
@@ -18,11 +18,15 @@ from typing import Any
 
 import pytest
 from certificates import Authority
+from click.testing import CliRunner
 from device_fleet import write_journal
 from free_ports import free_port
 
+from gateway.pipeline.commands import pipeline
 from gateway.pipeline.drain.journal_server import MAX_BODY, open_journal, serve
-from gateway.pipeline.errors import LeaseHeld, QueueUnreachable
+from gateway.pipeline.errors import LeaseHeld, QueueUnreachable, WrongOption
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService, Reply
@@ -30,6 +34,21 @@ from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
 
 Started = Callable[..., str]
+JOB = """
+version: 1
+name: plant
+source: {{queue: "TELEMETRY.*", path: "{path}", url: "{url}", token_file: "{folder}/token"}}
+warehouse: {folder}/lake
+"""
+SOURCES = """
+version: 1
+name: plant
+sources:
+  - {{name: one, queue: "TELEMETRY.*", url: "{one}", token_file: "{folder}/token", group: one}}
+  - {{name: two, queue: "{queue}", url: "{two}", token_file: "{folder}/token", group: {group}}}
+warehouse: {folder}/lake
+"""
+TWO = r"other and http://127.0.0.1:\d+ are two queue managers"
 
 
 @pytest.fixture
@@ -81,6 +100,50 @@ def test_a_stream_goes_on_at_queues_that_have_been_emptied(started: Started) -> 
     reader.stop()
     assert there.next_number("NO.SUCH.QUEUE") == 101
     assert len(there.journal("TELEMETRY.*") or "") == 32
+
+
+def test_an_address_and_a_folder_of_two_journals(started: Started, tmp_path: Path) -> None:
+    """The numbers of one would be acknowledged to the other, whose messages were purged and never read."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+    from gateway.pipeline.source.source import MqQueueDataSource
+
+    url = started()
+    (tmp_path / "token").write_text("secret")
+    write_journal(tmp_path / "other", 500)
+    for folder, refused in ((tmp_path / "j", False), (tmp_path / "other", True)):
+        options = {"url": url, "tokenFile": str(tmp_path / "token"), "path": str(folder), "queue": "TELEMETRY.*"}
+        source = MqQueueDataSource(options)
+        reader = source.streamReader(source.schema())
+        text = JOB.format(path=folder, url=url, folder=tmp_path)
+        inputs, output = parse_job("job.yaml", text).inputs, tmp_path / f"{folder.name}.yaml"
+        with pytest.raises(WrongOption, match=TWO) if refused else nullcontext():
+            reader.initialOffset()
+        with pytest.raises(WrongOption, match=TWO) if refused else nullcontext():
+            journals_of(inputs)
+        words = ["TELEMETRY.*", "--url", url, "--token-file", str(tmp_path / "token"), "--path", str(folder)]
+        done = CliRunner().invoke(pipeline, ["init", *words, "-o", str(output)])
+        assert (done.exit_code, output.exists()) == ((1, False) if refused else (0, True)), done.output
+        assert not refused or "are two queue managers" in done.output
+        reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("queue", "group", "says"),
+    [
+        ("TELEMETRY.A", "two", r"sources 'one' and 'two' both read TELEMETRY.\* \(TELEMETRY.A\) of one"),
+        ("OTHER", "one", r"have the same consumer group 'one'"),
+        ("OTHER", "two", ""),
+    ],
+)
+def test_one_journal_under_two_addresses(started: Started, tmp_path: Path, queue: str, group: str, says: str) -> None:
+    """Each message was landed twice, once for each source."""
+    url = started()
+    (tmp_path / "token").write_text("secret")
+    text = SOURCES.format(one=url, two=url.replace("127.0.0.1", "localhost"), folder=tmp_path, queue=queue, group=group)
+    inputs = parse_job("job.yaml", text).inputs
+    match = rf"^http://127.0.0.1:\d+ is http://localhost:\d+: .*{says}"
+    with pytest.raises(WrongOption, match=match) if says else nullcontext():
+        journals_of(inputs)
 
 
 def test_https(started: Started, tmp_path: Path) -> None:
