@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from gateway.errors import MqgateError
 from gateway.pipeline.jobs.sources import Input, check_apart
@@ -41,6 +42,18 @@ def _give_back(each: Input) -> None:
             return
         time.sleep(PAUSE)
     access_to(each, TIMEOUT).release(each.group, held["epoch"])
+
+
+def reader_of(inputs: Sequence[Input]) -> dict[str, Any] | None:
+    """The first of the groups as which another driver reads, as far as gateways tell for how long; None if each is
+    free."""
+    here = socket.gethostname()
+    for each in inputs:
+        for group in groups_of(each):
+            owner, left = group["owner"], group.get("left", 0.0)  # gateways of earlier releases do not tell it
+            if group["name"] == each.group and owner and left > 0 and not is_dead(owner, here):
+                return group
+    return None
 
 
 def journals_of(inputs: Sequence[Input]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -44,6 +46,8 @@ class JobProgress:
     restarts: int = 0
     error: str = ""
     started: float = field(default_factory=time.time)
+    host: str = field(default_factory=socket.gethostname)
+    process: int = field(default_factory=os.getpid)
 
     def add(self, record: ManifestRecord) -> None:
         """Count one landed batch."""

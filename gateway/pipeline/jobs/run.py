@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from gateway.config.units import show_duration
-from gateway.pipeline.errors import GatewayMissing, GatewayRefuses, PipelineError, SparkEnded
+from gateway.pipeline.errors import GatewayMissing, GatewayRefuses, LeaseHeld, PipelineError, SparkEnded
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.leases import access_to, give_back, journals_of
+from gateway.pipeline.jobs.leases import access_to, give_back, journals_of, reader_of
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.progress import WAITING, JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
@@ -34,6 +35,7 @@ from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.jobs.tries import PROGRESS_FOR, Tries
+from gateway.pipeline.journal.groups import is_dead, who_reads
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.landing import TASKS, Landing
@@ -46,6 +48,10 @@ from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers", "SparkEnded")
 """Errors that a new start does not repair, by their names in Spark's report."""
+DISPLACED = ("LeaseHeld", "another driver")
+"""What says that another driver runs the job."""
+LOOK_AGAIN = 5.0
+"""Seconds until it is asked again whether another driver still reads."""
 WHY_ENDED = (
     f"Spark's JVM has ended, most often for want of memory: start the job again, and if it happens again {MORE_MEMORY}"
 )
@@ -70,10 +76,14 @@ class JobRun:
         self._own_checkpoint: CheckpointFolder | None = None
         self._reporting = threading.Lock()
         self._stop = Stop()
+        self._displaced = False
+        """Whether another driver has the lease: the status in the warehouse is then that one's."""
         self._listener: Any = None
 
     def start(self, *, once: bool) -> Any:
         """Start the query; returns it."""
+        self.check_turn()
+        self._displaced = False
         self._listen()
         done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
@@ -183,10 +193,48 @@ class JobRun:
 
     def _report(self, *, keep: bool = True) -> None:
         with self._reporting:  # Spark's listener has a thread of its own
-            if keep:
+            if keep and not self._displaced:
                 self.warehouse.write_status({name: getattr(self.progress, name) for name in JobProgress.__slots__})
-            self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest.now()))
+            if not self._displaced:
+                self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest.now()))
             self.watch(self.progress)
+
+    # ---- other drivers
+
+    def check_turn(self) -> None:
+        """Raise LeaseHeld if another driver reads as a group of this job."""
+        if group := reader_of(self.inputs):
+            raise LeaseHeld(self._driver() + who_reads(group["name"], group["owner"], group["left"]))
+
+    def _driver(self) -> str:
+        """Which process runs the job, as far as it has told. The owner of a lease is a process that Spark has started
+        for it."""
+        status = self.warehouse.read_status() or {}
+        host, process = status.get("host"), status.get("process")
+        mine = (host, process) == (self.progress.host, self.progress.process)
+        if not process or mine or is_dead(f"{host}:{process}", self.progress.host):
+            return ""
+        since = datetime.fromtimestamp(status["started"], UTC)
+        return f"job {self.job.name!r} is run by process {process} of {host} since {since:%Y-%m-%d %H:%M:%S} UTC; "
+
+    def await_turn(self, stop: Stop, *, once: bool) -> None:
+        """Wait while another driver reads, without Spark and without a word in the warehouse. With `once` one that
+        renews its lease is not waited for: it lands what is there."""
+        first: dict[str, Any] | None = None
+        while not stop.is_asked():
+            try:
+                group = reader_of(self.inputs)
+            except (PipelineError, OSError, ValueError):
+                return  # the query finds out, and says so
+            if group is None:
+                return
+            if first is None or first["epoch"] != group["epoch"]:
+                first = group
+                told = self._driver() + who_reads(group["name"], group["owner"], group["left"])
+                self.watch(JobProgress(self.job.name, WAITING, error=told))
+            elif once and group["expires"] > first["expires"]:
+                self.check_turn()
+            stop.wait(LOOK_AGAIN)
 
     # ---- from start to end
 
@@ -262,6 +310,7 @@ class JobRun:
 
     def _failed(self, error: Exception, again: float | None = None) -> None:
         """Report a failure, and in how many seconds the query begins again, if it does."""
+        self._displaced = any(said in f"{type(error).__name__}: {error}" for said in DISPLACED)
         self.progress.restarts += 1
         self.progress.state = "failed" if again is None else "restarting"
         self.progress.error = first_cause(str(error))
@@ -305,12 +354,14 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     check_sources(job)
     check_journals(job)
     warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)), once=once)
-    JobRun(None, job, watch).refuse(once=once)
+    before = JobRun(None, job, watch)
+    before.refuse(once=once)
     if steps_back_here(job.spark):
         step_back(job.nice)
     stop = Stop()
     stop.install()
     try:
+        before.await_turn(stop, once=once)
         with stop.unheard(quiet=job.spark.get("spark.log.level") == QUIET):
             return _in_session(job, stop, watch, once=once)
     finally:
@@ -318,6 +369,9 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
 
 
 def _in_session(job: Job, stop: Stop, watch: Watch, *, once: bool) -> JobProgress:
+    if stop.is_asked():
+        watch(stopped := JobProgress(job.name, "stopped"))
+        return stopped
     watch(JobProgress(job.name))
     try:
         spark = make_session(job.name, job.spark)

@@ -78,7 +78,7 @@ def groups_of(each: Input, timeout: float = TIMEOUT) -> list[dict[str, Any]]:
         return groups
     follower = Follower(Path(source.path))
     follower.poll()
-    return [shown(group, follower) for group in groups_in(follower.index.state)]
+    return [shown(group, follower, time.time()) for group in groups_in(follower.index.state)]
 
 
 def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:

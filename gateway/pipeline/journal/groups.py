@@ -66,12 +66,17 @@ def groups_in(state: Mapping[bytes, bytes]) -> list[ConsumerGroup]:
     return [ConsumerGroup.decode(record) for key, record in state.items() if key.startswith(STATE_PREFIX)]
 
 
-def shown(group: ConsumerGroup, lookup: Lookup) -> dict[str, Any]:
-    """A group with its lag, as `mqgate pipeline status` and the service show it."""
+def shown(group: ConsumerGroup, lookup: Lookup, now: float) -> dict[str, Any]:
+    """A group with its lag and for how many seconds its lease still runs, as `mqgate pipeline status` and the service
+    show it."""
     value = asdict(group)
     value.pop("marks")
     last = group.marks[-1][0] if group.marks else None
-    return value | {"lag": lookup.count(group.queues, group.cursor), "acknowledged": last}
+    return value | {
+        "lag": lookup.count(group.queues, group.cursor),
+        "acknowledged": last,
+        "left": max(0.0, group.expires - now),
+    }
 
 
 def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl: float, now: float) -> ConsumerGroup:
@@ -85,13 +90,17 @@ def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl:
         )
     taken = known.owner not in ("", owner) and known.expires > now
     if taken and not is_dead(known.owner, owner.rpartition(":")[0]):
-        left = counted(round(known.expires - now), "more second")
-        raise LeaseHeld(
-            f"consumer group {known.name!r} is read by {known.owner} for {left}: "
-            "stop that driver, wait until its lease has run out, or use another group"
-        )
+        raise LeaseHeld(who_reads(known.name, known.owner, known.expires - now))
     return replace(
         known, owner=owner, epoch=known.epoch + 1, expires=now + ttl, consume=wanted.consume, delay=wanted.delay
+    )
+
+
+def who_reads(name: str, owner: str, left: float) -> str:
+    """The sentence for a driver that finds another one reading as its group."""
+    return (
+        f"consumer group {name!r} is read by {owner} for {counted(round(left), 'more second')}: "
+        "stop that driver, wait until its lease has run out, or use another group"
     )
 
 

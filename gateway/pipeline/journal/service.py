@@ -82,7 +82,8 @@ class PipelineService:
 
     def groups(self) -> list[dict[str, Any]]:
         """All groups with their lag."""
-        return [shown(group, self.owner.lookup) for group in self.owner.groups()]
+        now = self.owner.clock()
+        return [shown(group, self.owner.lookup, now) for group in self.owner.groups()]
 
     def _acquire(self, _query: Query, body: bytes) -> Any:
         given = json.loads(body)

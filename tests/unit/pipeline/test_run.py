@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import socket
 import subprocess
 import threading
 import traceback
@@ -28,20 +30,25 @@ from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import (
     GatewayMissing,
     GatewayRefuses,
+    LeaseHeld,
     PipelineError,
     QueueUnreachable,
     SparkEnded,
     StoreRefuses,
     WrongOption,
 )
-from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.leases import journals_of
+from gateway.pipeline.jobs.progress import JobProgress
 from gateway.pipeline.jobs.run import JobRun, run_job
 from gateway.pipeline.jobs.spark.stopping import Stop
 from gateway.pipeline.jobs.status import job_status, status_lines
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
+from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.segments import Segments
 from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.pipeline.source.source import MqQueueDataSource
 
 JOB = """
@@ -251,6 +258,85 @@ def test_what_refuses_a_job_is_found_before_spark_starts(
     assert said == (["failed"] if refused else ["starting"])
     if refused:
         assert job_status(job)["run"]["state"] == "failed"
+
+
+def beside_another(folder: Path, owner: str) -> Job:
+    """A job that another driver runs: it has the lease, and has written the status."""
+    write_journal(folder / "journal", 1)
+    job = parse_job("job.yaml", JOB.format(folder=folder, times=0))
+    other = JobProgress(job.name, "running", host="elsewhere", process=77, started=0.0)
+    warehouse_of(job).write_status({name: getattr(other, name) for name in JobProgress.__slots__})
+    JournalAccess(folder / "journal").acquire(ConsumerGroup("spark", "Q"), owner, 60.0)
+    return job
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session is made: whoever gets as far has found that no other driver reads."""
+
+    def start(*_: object) -> None:
+        raise SparkEnded("Spark would have been started")
+
+    monkeypatch.setattr("gateway.pipeline.jobs.run.make_session", start)
+    monkeypatch.setattr("gateway.pipeline.jobs.run.LOOK_AGAIN", 0.01)
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_a_driver_that_lives_is_not_waited_for_by_a_run_that_ends(tmp_path: Path) -> None:
+    """It was refused after a minute and a half and several starts of the query, and its status stood for that of the
+    driver that has landed everything."""
+    job = beside_another(tmp_path, "elsewhere:78")
+    said: list[str] = []
+
+    def renew(progress: JobProgress) -> None:
+        said.append(f"{progress.state}: {progress.error}")
+        JournalAccess(tmp_path / "journal").acknowledge("spark", 1, 0, 120.0, last=True)
+
+    who = (
+        r"^job 'plant' is run by process 77 of elsewhere since 1970-01-01 00:00:00 UTC; consumer group 'spark' is read"
+    )
+    with pytest.raises(LeaseHeld, match=who):
+        run_job(job, once=True, watch=renew)
+    (line,) = said
+    assert re.match(
+        r"waiting: job 'plant' is run by process 77 of .* is read by elsewhere:78 for 60 more seconds", line
+    )
+    assert job_status(job)["run"]["process"] == 77
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize("ends", ["given back", "its process has ended"])
+def test_a_driver_that_ends_is_waited_for(tmp_path: Path, ends: str) -> None:
+    ended = subprocess.Popen(["sleep", "600"])
+    job = beside_another(tmp_path, f"{socket.gethostname()}:{ended.pid}")
+    seen: list[str] = []
+
+    def end(progress: JobProgress) -> None:
+        seen.append(progress.state)
+        if ends == "given back" and progress.state == "waiting":
+            JournalAccess(tmp_path / "journal").release("spark", 1)
+        else:
+            ended.kill()
+            ended.wait()
+
+    with pytest.raises(SparkEnded, match="would have been started"):
+        run_job(job, once=True, watch=end)
+    ended.kill()
+    ended.wait()
+    assert seen == ["waiting", "starting"]
+
+
+def test_what_a_displaced_driver_tells_is_not_the_status_of_the_job(tmp_path: Path) -> None:
+    job, stop = beside_another(tmp_path, "elsewhere:78"), Stop()
+    said: list[str] = []
+
+    def end(progress: JobProgress) -> None:
+        said.append(progress.error)
+        stop.ask()
+
+    assert JobRun(None, job, end).run(once=False, stop=stop).state == "stopped"
+    assert "is read by elsewhere:78 for 60 more seconds" in said[0]
+    assert (job_status(job)["run"]["process"], job_status(job)["run"]["state"]) == (77, "running")
 
 
 def test_a_folder_without_a_journal_gets_none(tmp_path: Path) -> None:
