@@ -14,7 +14,7 @@ from gateway.cli.numbers import OWN_PORT
 from gateway.cli.reach import Refused, read_settings, show_json
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
-from gateway.pipeline.commands import pipeline
+from gateway.pipeline.commands import only_with, pipeline
 
 __all__ = ["pipeline"]
 
@@ -43,6 +43,8 @@ __all__ = ["pipeline"]
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool, as_json: bool, **given: Any) -> None:
     """Drain queues of IBM MQ into a journal that Spark reads, each message once even if processes are killed."""
+    only_with("port", "bind", "token_file", "certificate", "key")
+    only_with("certificate", "key")
     settings = read_settings(config, None)
     if settings.queue_manager.ibm is None:
         raise Refused("drain reads IBM MQ: give settings with queue_manager.ibm (-c FILE)", 2)

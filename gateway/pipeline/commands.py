@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError
@@ -27,6 +28,15 @@ FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.group(cls=PipelineGroup)
 def pipeline() -> None:
     """The data pipeline: queues to tables with Spark."""
+
+
+def only_with(needed: str, *names: str) -> None:
+    """UsageError if one of these options of the running command was given without the one that it goes with."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and not context.params[needed]:
+            one, other = (f"--{each.replace('_', '-')}" for each in (name, needed))
+            raise click.UsageError(f"{one} goes with {other}: add that, or leave {one} out")
 
 
 def job_of(file: Path) -> Job:
@@ -62,6 +72,7 @@ def init(queue: str, warehouse: str, messages: int, output: Path, **where: str) 
 
     if not (where["path"] or where["url"]):
         raise click.UsageError("say where the queue is: --path FOLDER, or --url ADDRESS with --token-file")
+    only_with("url", "token_file", "ca_file")
     if output.exists():
         raise click.ClickException(f"{output} is there already: name another file with -o")
     options = Options.read({"queue": queue} | {OPTIONS[name]: value for name, value in where.items() if value})
@@ -84,6 +95,7 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
     from gateway.pipeline.jobs.run import run_job
     from gateway.pipeline.jobs.status import job_status
 
+    only_with("metrics_port", "metrics_bind")
     job = quieted(job_of(file))
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
     try:

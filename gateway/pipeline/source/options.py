@@ -81,6 +81,10 @@ class Options:
         unknown = [name for name in given if name.lower() not in known and name.lower() not in SPARKS_OWN]
         if unknown:
             raise WrongOption(f"the data source mqqueue has no option {unknown[0]!r}; it has {', '.join(NAMES)}")
+        for one in ("connection", "ccdt"):
+            for other in ("path", "url"):
+                if text.get(one) and text.get(other):
+                    raise WrongOption(f"options {one!r} and {other!r} name two places: leave one of them out")
         if "sourceName" in text and "staging" not in text:
             raise WrongOption("option 'sourceName' goes with 'staging': in a query of yours add a column to the rows")
         return cls(

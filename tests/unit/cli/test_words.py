@@ -58,6 +58,24 @@ def test_what_is_no_command_leads_to_one(words: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("init Q --path j --token-file t", "--token-file goes with --url"),
+        ("init Q --path j --ca-file c", "--ca-file goes with --url"),
+        ("run job.yaml --metrics-bind 0.0.0.0", "--metrics-bind goes with --metrics-port"),
+        ("drain Q --bind 0.0.0.0", "--bind goes with --port"),
+        ("drain Q --certificate c", "--certificate goes with --port"),
+        ("drain Q --token-file t --port 0", "--token-file goes with --port"),
+        ("drain Q --port 1 --key k", "--key goes with --certificate"),
+    ],
+)
+def test_an_option_that_says_nothing_without_another_is_wrong_use(words: str, told: str) -> None:
+    done = CliRunner().invoke(main, ["pipeline", *words.split()])
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+@pytest.mark.parametrize(
     "words",
     [
         "run --port 65536",

@@ -24,6 +24,13 @@ def test_a_value_that_mq_would_not_have(name: str, value: str, says: str) -> Non
         Options.read({"queue": "Q", name: value})
 
 
+@pytest.mark.parametrize(("one", "other"), [("connection", "path"), ("ccdt", "url")])
+def test_two_places(one: str, other: str) -> None:
+    """The queue of IBM MQ was read, and the journal not."""
+    with pytest.raises(WrongOption, match=rf"^options '{one}' and '{other}' name two places: leave one of them out"):
+        Options.read({"queue": "Q", one: "there", other: "/here"})
+
+
 def test_values_that_it_has() -> None:
     found = Options.read({"queue": "Q", "priority": "9", "persistence": "0", "format": "MQHRF2"})
     assert (found.priority, found.persistence, found.format) == (9, 0, "MQHRF2")
