@@ -24,8 +24,8 @@ class Tries:
         self._most = most
         self._waits = waits
         self._failures = 0
-        self._passing: str | None = None
-        self._since = 0.0
+        self._since: float | None = None
+        """Since when it has waited for what passes."""
 
     def over(self, error: Exception, began: float, now: float) -> bool:
         """Whether to give up after an error of a query that began at `began`."""
@@ -34,9 +34,9 @@ class Tries:
             return True
         passing = next((name for name in PASSING if name in str(error)), None)
         if passing is None:
-            self._passing = None
+            self._since = None
             self._failures = 1 if now - began > PROGRESS_FOR else self._failures + 1
             return self._failures >= self._most
-        if passing != self._passing or now - began > PASSING[passing]:
-            self._passing, self._since = passing, now
+        if self._since is None or now - began > PASSING[passing]:
+            self._since = now
         return now - self._since > PASSING[passing]

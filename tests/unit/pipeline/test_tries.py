@@ -40,6 +40,15 @@ def test_what_passes_is_waited_for(name: str) -> None:
     assert tries.over(error, patience + 1, patience + 11)
 
 
+def test_errors_that_take_turns_are_one_wait() -> None:
+    """`--once` on a busy machine, beside another driver, never ended."""
+    held = RuntimeError("gateway.pipeline.errors.LeaseHeld: read by one:1")
+    turns = [(held, BUSY)[at // 10 % 2] for at in range(0, 400, 10)]
+    tries = Tries()
+    over = [tries.over(error, at * 10, at * 10 + 9) for at, error in enumerate(turns)]
+    assert over.index(True) * 10 in range(int(min(PASSING.values())), int(max(PASSING.values())) + 20)
+
+
 def test_what_passes_does_not_count_among_the_others() -> None:
     tries = Tries()
     assert [tries.over(BUSY, at, at + 10) for at in range(0, 60, 10)] == [False] * 6
