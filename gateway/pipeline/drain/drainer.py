@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_64_digest
 
+from gateway.config.units import show_duration
 from gateway.errors import MQError, StoreUnavailable
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
@@ -222,7 +223,7 @@ class QueueDrain:
     def run(self, *, once: bool, pause: float = 1.0) -> None:
         """Drain until the queues are empty (`once`) or `stopping` is set. MQError when trying again cannot help."""
         first, longest = pause, max(pause, LONGEST_PAUSE)
-        began = time.monotonic()
+        began, landed, full = time.monotonic(), 0, False
         while not self.stopping.is_set():
             try:
                 self._connected(once=once)
@@ -231,13 +232,15 @@ class QueueDrain:
                 if not self._tries_again(error.reason, time.monotonic() - began if once else 0.0):
                     raise
                 pause = first if self.connected else min(longest, 2 * pause)
-                self.report(f"{error}: {explain(error.reason)}; again in {pause:.0f} s")
+                self.report(f"{error}: {explain(error.reason)}; again in {show_duration(pause)}")
                 self.connected = False
             except StoreUnavailable as error:  # the unit was backed out: its messages are on their queue
                 if once:
                     raise
-                self.report(f"{error}; again in {first:.0f} s")
-                pause, self.connected = first, False
+                before, landed = landed, sum(done.units for done in self.done.values())
+                longer = min(longest, 2 * pause) if full and landed == before else first
+                pause, full, self.connected = longer, True, False
+                self.report(f"{error}; again in {show_duration(pause)}")
             self.stopping.wait(pause)
 
     def _tries_again(self, reason: int, waited: float) -> bool:

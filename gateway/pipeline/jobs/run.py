@@ -48,6 +48,8 @@ from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers", "SparkEnded")
 """Errors that a new start does not repair, by their names in Spark's report."""
+DOUBLINGS = 30
+"""How often a pause is doubled at most; at some time it would be no number any more."""
 DISPLACED = ("LeaseHeld", "another driver")
 """What says that another driver runs the job."""
 LOOK_AGAIN = 5.0
@@ -284,7 +286,7 @@ class JobRun:
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 over = is_fatal(error) or stop.is_asked() or (once and tries.over(error, began, now))
                 over = over or (self._may_give_up(error) and allowed.over(error, began, now))
-                pause = min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1))
+                pause = min(self.job.restart.longest, self.job.restart.first * 2 ** min(failures - 1, DOUBLINGS))
                 self._failed(error, again=None if over else pause)
                 if over:
                     raise
@@ -294,7 +296,7 @@ class JobRun:
     def _is_orderly(self, error: Exception, *, ended: bool) -> bool:
         """Whether a query that was to end has ended for that, and not because its last batch has failed: its JVM was
         told to end too, a batch was refused or cut, or it waited for another driver."""
-        return was_told_to_end(self.spark) if ended else self._stop.is_done() or "LeaseHeld" in str(error)
+        return was_told_to_end(self.spark) if ended else self._stop.is_done() or "LeaseHeld" in named(error)
 
     def _over(self, state: str) -> JobProgress:
         self.progress.state = state
@@ -306,11 +308,11 @@ class JobRun:
     def _may_give_up(self, error: Exception) -> bool:
         """Whether the job is to end after some failures, and this is one. Waiting for another driver is not a
         failure."""
-        return self.job.restart.times > 0 and "LeaseHeld" not in str(error)
+        return self.job.restart.times > 0 and "LeaseHeld" not in named(error)
 
     def _failed(self, error: Exception, again: float | None = None) -> None:
         """Report a failure, and in how many seconds the query begins again, if it does."""
-        self._displaced = any(said in f"{type(error).__name__}: {error}" for said in DISPLACED)
+        self._displaced = any(said in named(error) for said in DISPLACED)
         self.progress.restarts += 1
         self.progress.state = "failed" if again is None else "restarting"
         self.progress.error = first_cause(str(error))
@@ -331,7 +333,12 @@ def tables_of(spark: Any, job: Job) -> FolderTables | ObjectTables:
 
 def is_fatal(error: Exception) -> bool:
     """Whether a new start cannot help."""
-    return any(name in f"{type(error).__name__}: {error}" for name in FATAL)
+    return any(name in named(error) for name in FATAL)
+
+
+def named(error: Exception) -> str:
+    """An error's name and text: where Spark reports it the name is in the text."""
+    return f"{type(error).__name__}: {error}"
 
 
 def check_sources(job: Job) -> None:

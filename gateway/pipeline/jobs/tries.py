@@ -32,7 +32,7 @@ class Tries:
         said = f"{type(error).__name__}: {error}"
         if not self._waits and any(name in said for name in HOPELESS):
             return True
-        passing = next((name for name in PASSING if name in str(error)), None)
+        passing = next((name for name in PASSING if name in said), None)
         if passing is None:
             self._since = None
             self._failures = 1 if now - began > PROGRESS_FOR else self._failures + 1

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from device_fleet import SMALL
 
+from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
 from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.drain import drainer
-from gateway.pipeline.drain.drainer import Drainer
+from gateway.pipeline.drain.drainer import Drainer, QueueDrain
 from gateway.pipeline.drain.ibm_queue import GotMessage
+from gateway.pipeline.drain.journal_server import LockedJournal
 from gateway.pipeline.failpoint import POINTS
 from gateway.pipeline.journal.owner import StoreJournal
 from gateway.queue_manager.journal.store import Store
@@ -169,6 +171,26 @@ def test_a_put_time_of_another_clock(tmp_path: Path, date: bytes) -> None:
     found = store.fetch("Q", limit=10)
     store.close()
     assert [message.body for message in found] == [b"0", b"old", b"1"]
+
+
+def test_a_disk_that_stays_full_is_tried_less_and_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try gets messages and backs them out, which is counted in them, and says so in a line."""
+    monkeypatch.setattr(drainer, "LONGEST_PAUSE", 0.004)
+    journal = LockedJournal(Store.open(tmp_path, clock=time.time, options=SMALL))
+    said: list[str] = []
+
+    def connect() -> None:
+        if len(said) == 5:
+            draining.done["Q"].units += 1  # there was room for a moment
+        if len(said) == 7:
+            draining.stopping.set()
+        raise StoreUnavailable("no room")
+
+    draining = QueueDrain(connect, journal, ("Q",), report=said.append)
+    draining.run(once=False, pause=0.001)
+    journal.store.close()
+    again = [f"no room; again in {pause}ms" for pause in (1, 2, 4, 4, 4, 1, 2, 4)]
+    assert said == again
 
 
 def test_the_drainer_without_its_record_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

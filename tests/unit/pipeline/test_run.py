@@ -11,6 +11,7 @@ import subprocess
 import threading
 import traceback
 from contextlib import nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -414,6 +415,31 @@ def test_how_long_it_is_until_it_begins_again_is_told(tmp_path: Path, monkeypatc
         run.run(once=True)
     again = [f"the gateway does not answer (begins again in {show_duration(job.restart.first * n)})" for n in (1, 2)]
     assert said == [*again, "the gateway does not answer"]
+
+
+def test_one_that_cannot_begin_for_days_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause after the 1,025th failure in a row, some 17 hours after the first, was no number any more, and ended
+    the job."""
+    text = JOB.format(folder=tmp_path, times=0).replace("from: 1ms", "from: 1ms, to: 1ms")
+    job, stop, failures = parse_job("job.yaml", text), Stop(), count(1)
+    run = JobRun(None, job)
+
+    def start(*, once: bool) -> None:
+        if next(failures) == 1100:
+            stop.ask()
+        raise LeaseHeld("another one reads") if stop.is_asked() else RuntimeError("the gateway does not answer")
+
+    monkeypatch.setattr(run, "start", start)
+    assert run.run(once=False, stop=stop).state == "stopped"
+    assert run.progress.restarts == 1099
+
+
+def test_one_that_waits_for_another_does_not_give_up(tmp_path: Path) -> None:
+    job, stop, seen = beside_another(tmp_path, "elsewhere:78"), Stop(), count(1)
+    job = job.model_copy(update={"restart": job.restart.model_copy(update={"times": 1})})
+    run = JobRun(None, job, lambda _: stop.ask() if next(seen) == 4 else None)
+    assert run.run(once=False, stop=stop).state == "stopped"
+    assert run.progress.restarts == 4
 
 
 def test_a_status_that_finds_no_room_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
