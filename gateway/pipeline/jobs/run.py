@@ -85,7 +85,8 @@ class JobRun:
     def start(self, *, once: bool) -> Any:
         """Start the query; returns it."""
         self.check_turn()
-        self._displaced = False
+        if self._displaced:
+            self._displaced, self.progress.error = False, ""
         self._listen()
         done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
@@ -313,7 +314,7 @@ class JobRun:
     def _failed(self, error: Exception, again: float | None = None) -> None:
         """Report a failure, and in how many seconds the query begins again, if it does."""
         self._displaced = any(said in named(error) for said in DISPLACED)
-        self.progress.restarts += 1
+        self.progress.restarts += not self._displaced
         self.progress.state = "failed" if again is None else "restarting"
         self.progress.error = first_cause(str(error))
         if again is not None:

@@ -435,11 +435,22 @@ def test_one_that_cannot_begin_for_days_goes_on(tmp_path: Path, monkeypatch: pyt
 
 
 def test_one_that_waits_for_another_does_not_give_up(tmp_path: Path) -> None:
-    job, stop, seen = beside_another(tmp_path, "elsewhere:78"), Stop(), count(1)
+    """Nor is it told as a failure afterwards, when it runs."""
+    job, said = beside_another(tmp_path, "elsewhere:78"), list[str]()
     job = job.model_copy(update={"restart": job.restart.model_copy(update={"times": 1})})
-    run = JobRun(None, job, lambda _: stop.ask() if next(seen) == 4 else None)
-    assert run.run(once=False, stop=stop).state == "stopped"
-    assert run.progress.restarts == 4
+
+    def look(progress: JobProgress) -> None:
+        said.append(progress.error)
+        if len(said) == 4:
+            JournalAccess(tmp_path / "journal").release("spark", 1)
+
+    run = JobRun(None, job, look)
+    with pytest.raises(AttributeError):  # there is no Spark
+        run.run(once=False)
+    assert [text.partition("; ")[0] for text in said[:4]] == [said[0].partition("; ")[0]] * 4
+    assert "is read by" in said[3]
+    assert "NoneType" in said[4]
+    assert job_status(job)["run"]["restarts"] == len(said) - 4
 
 
 def test_a_status_that_finds_no_room_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
