@@ -6,12 +6,14 @@ import json
 import socket
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
@@ -38,6 +40,12 @@ LINGER_SECONDS = 2
 """What a refused client still sends is read and thrown away until it has been silent for this long: if a connection is
 closed with something unread it is reset, and the answer is lost."""
 MAX_THROWN_AWAY = 16 << 20
+SILENT_SECONDS = 60
+"""How long a connection is kept on which nothing happens: no request, and after an answer its client has not read all
+of it. Twisted looks after connections that stay open, not after those that end with their answer."""
+MAX_UNREAD = 64 << 20
+"""Bytes of answers that wait for their clients, of all connections together, besides the 64 KiB of each that Twisted
+keeps before it says so."""
 OTHER_PROTOCOLS = {
     b"\x10": "the client speaks MQTT: this is the administration port, and devices connect to a listener",
     b"\x16": "the client speaks TLS: the administration port has none without `admin.tls`",
@@ -241,6 +249,9 @@ class Connection(HTTPChannel):
     MAX_LENGTH = MAX_HEAD
     totalHeadersSize = 2 * MAX_HEAD  # never reached: `_head` is counted
     site: Any
+    _log = Logger(observer=LogPublisher())
+    """Twisted would log for whom it has waited too long, and keep the first 200 events for whoever reads them: each
+    with its connection and what that has not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,6 +261,56 @@ class Connection(HTTPChannel):
         """When the first byte of the request arrived, if the request is still incomplete."""
         self._refused = False
         self._thrown_away = 0
+        self.unread = 0
+        """Bytes written since the client has fallen behind."""
+        self.behind_since: float | None = None
+        """Since when more than Twisted likes to keep waits for the client."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request, or for the rest of one."""
+        return self.transport is not None and not self._handlingRequest
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether its client has not read what is written, or its answer is made while it reads."""
+        return self.behind_since is not None or self._requestProducer is not None
+
+    def pauseProducing(self) -> None:
+        """The client does not read as fast as is written."""
+        if self.behind_since is None:
+            self.behind_since = self.site.seconds()
+        super().pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The client has read everything."""
+        self.read_up()
+        super().resumeProducing()
+
+    def read_up(self) -> None:
+        """Nothing waits for the client any more."""
+        self.site.count_unread(-self.unread)
+        self.unread, self.behind_since = 0, None
+
+    def write(self, data: bytes) -> None:
+        """Send a part of an answer."""
+        super().write(data)
+        if self.behind_since is not None:
+            self.unread += len(data)
+            self.site.count_unread(len(data))
+
+    def loseConnection(self) -> None:
+        """Close when the client has read what is written, which it has to do in time."""
+        if self.behind_since is None:
+            self.behind_since = self.site.seconds()
+        super().loseConnection()
+        self.setTimeout(SILENT_SECONDS)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Forget what nobody will read."""
+        self.read_up()
+        self.site.gone(self)
+        super().connectionLost(reason)
 
     def refuse(self, status: int, detail: str) -> None:
         """Answer, and ignore everything that this client still sends."""
@@ -331,7 +392,7 @@ class AdminSite(Site):
     noisy = False
 
     def __init__(self, root: Resource, reactor: Any, took: Took) -> None:
-        super().__init__(root, requestFactory=BoundedRequest, timeout=60, reactor=reactor)
+        super().__init__(root, requestFactory=BoundedRequest, timeout=SILENT_SECONDS, reactor=reactor)
         self._reactor = reactor
         self.seconds: Callable[[], float] = reactor.seconds
         self._took = took
@@ -340,6 +401,7 @@ class AdminSite(Site):
         self._most = min(MAX_CONNECTIONS, connections_of_operators())
         self._waiting: deque[BoundedRequest] = deque()
         self._planned = False
+        self._unread = 0
         self.on_other: Callable[[str, str], None] = _no_matter
         """Called with the address of a client that speaks another protocol, and with what is said about that."""
 
@@ -389,14 +451,34 @@ class AdminSite(Site):
         return protocol
 
     def _make_way(self) -> bool:
-        """End the oldest connection that waits for a request or for the rest of one, because there are as many as
-        allowed; returns whether there was one. So silent or slow strangers keep out neither probes nor operators."""
-        for one in self._open:
-            if one.transport is not None and not one._handlingRequest:  # noqa: SLF001 -- only Twisted knows it
-                del self._open[one]
-                one.transport.abortConnection()
-                return True
-        return False
+        """End a connection, because there are as many as allowed; returns whether there was one: the oldest that waits
+        for a request or for the rest of one, otherwise the one whose client has been behind for longest, otherwise the
+        oldest that follows something. So neither strangers nor readers that do not read keep out probes."""
+        victim = next((one for one in self._open if one.is_idle), None)
+        if victim is None:
+            victim = self._most_behind(one for one in self._open if one.is_sending)
+        if victim is not None:
+            self._abort(victim)
+        return victim is not None
+
+    def _most_behind(self, connections: Iterable[Any]) -> Any:
+        now = self.seconds()
+        return min(connections, key=lambda one: now if one.behind_since is None else one.behind_since, default=None)
+
+    def count_unread(self, more: int) -> None:
+        """Count bytes that wait for their client; while there are too many, who has been behind for longest ends."""
+        self._unread += more
+        while self._unread > MAX_UNREAD:
+            self._abort(self._most_behind(one for one in self._open if one.unread))
+
+    def gone(self, connection: Any) -> None:
+        """A connection has ended."""
+        self._open.pop(connection, None)
+
+    def _abort(self, connection: Any) -> None:
+        self.gone(connection)
+        connection.read_up()
+        connection.transport.abortConnection()
 
     def log(self, request: Any) -> None:
         """Write no access log: it would be full of scrapes."""

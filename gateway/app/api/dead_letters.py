@@ -101,7 +101,8 @@ class DeadLetterViews(QueueViews):
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /dlq."""
-        return self._answered(self._listed(call))
+        answer = self._page if _is_whole(call) else self._answered
+        return answer(self._listed(call))
 
     def _listed(self, call: Call) -> Work:
         selection: dict[str, Any] = {
@@ -111,7 +112,7 @@ class DeadLetterViews(QueueViews):
             selection["reason"] = call.number("reason", 0, 1 << 30)
         limit, after = call.number("limit", 50, PAGE), call.query.get("after")
         alone = call.query.get("counts") == "false"
-        whole = alone and call.query.get("whole") == "true"
+        whole = _is_whole(call)
         if alone and after is not None and _is_number(after):
             selection["after"], after = after, None
         counts: Counter[tuple[int, str, str]] = Counter()
@@ -377,6 +378,10 @@ class DeadLetterViews(QueueViews):
                 yield
                 done += self.inspection.remove(self._name(selection), tokens[start : start + 1000])
         return 200, {"matched": len(tokens), "done": done, "failed": []}
+
+
+def _is_whole(call: Call) -> bool:
+    return call.query.get("counts") == "false" and call.query.get("whole") == "true"
 
 
 class _Letter(NamedTuple):

@@ -8,6 +8,7 @@ import fnmatch
 import re
 import time
 from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -133,9 +134,24 @@ class QueueViews:
         self._rates = rates
         self._in_slices = in_slices
         self._numbers = count(1)
+        self._pages: deque[Callable[[], Iterator[None]]] = deque()
 
     def _answered(self, work: Work) -> tuple[int, object]:
         return answered(work, self._in_slices, f"{self.what} {next(self._numbers)}")
+
+    def _page(self, work: Work) -> tuple[int, object]:
+        """The answer with many whole messages. Such answers are made one after another, since each takes several times
+        the memory of its messages."""
+        return answered(work, self._in_slices and self._one_by_one, f"pages of {self.what}")
+
+    def _one_by_one(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        def pages() -> Iterator[None]:
+            while self._pages:
+                yield from self._pages.popleft()()
+
+        self._pages.append(steps)
+        if self._in_slices is not None:
+            self._in_slices(name, pages)
 
     @property
     def inspection(self) -> Inspects:
@@ -195,24 +211,37 @@ class QueueViews:
         text, property_ = call.query.get("text", ""), call.query.get("property", "")
         if text or property_:
             return self._search(row, limit, after, lambda seen: _has(seen, text, property_))
-        try:
-            page = self.inspection.browse(row.name, limit, self.token(after) if after else None)
-        except MQError as error:
-            raise problem_of(error) from error
         if _is_true(call, "decoded"):
-            return self._answered(_decoded(page, limit, row.depth, whole=_is_true(call, "whole")))
+            return self._page(self._decoded(row, limit, after, whole=_is_true(call, "whole")))
+        page = self._browsed(row.name, limit, after)
         following = None if is_last(page, limit) else str(page[-1].token)
         return 200, {"items": [summary(seen) for seen in page], "total": row.depth, "next": following}
+
+    def _browsed(self, name: str, limit: int, after: str | None) -> list[Seen]:
+        try:
+            return self.inspection.browse(name, limit, self.token(after) if after else None)
+        except MQError as error:
+            raise problem_of(error) from error
+
+    def _decoded(self, row: QueueRow, limit: int, after: str | None, *, whole: bool) -> Work:
+        """Decode the messages of a page in steps; returns the answer."""
+        page = self._browsed(row.name, limit, after)
+        items, size = list[dict[str, object]](), 0
+        for seen in page:
+            if size >= WHOLE_BYTES:
+                break
+            items.append({**summary(seen), **decoded(seen, whole=whole)})
+            size += len(seen.data)
+            yield
+        last = len(items) == len(page) and is_last(page, limit)
+        return 200, {"items": items, "total": row.depth, "next": None if last else items[-1]["token"]}
 
     def _search(
         self, row: QueueRow, limit: int, after: str | None, wanted: Callable[[Seen], bool]
     ) -> tuple[int, object]:
         """Returns those of the next messages that are wanted; `next` continues after what was looked at, whether found
         or not."""
-        try:
-            page = self.inspection.browse(row.name, LOOKED_AT, self.token(after) if after else None)
-        except MQError as error:
-            raise problem_of(error) from error
+        page = self._browsed(row.name, LOOKED_AT, after)
         found, last = [], None
         for seen in page:
             if wanted(seen):
@@ -332,19 +361,6 @@ class QueueViews:
 
 def _is_true(call: Call, name: str) -> bool:
     return call.query.get(name) in {"true", "1"}
-
-
-def _decoded(page: list[Seen], limit: int, depth: int | None, *, whole: bool) -> Work:
-    """Decode the messages of a page in steps; returns the answer."""
-    items, size = list[dict[str, object]](), 0
-    for seen in page:
-        if size >= WHOLE_BYTES:
-            break
-        items.append({**summary(seen), **decoded(seen, whole=whole)})
-        size += len(seen.data)
-        yield
-    last = len(items) == len(page) and is_last(page, limit)
-    return 200, {"items": items, "total": depth, "next": None if last else items[-1]["token"]}
 
 
 def _not_the_trail(call: Call) -> None:
