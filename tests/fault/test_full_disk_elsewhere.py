@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from buffer_rig import Rig, puts
@@ -62,23 +63,24 @@ def test_a_buffer_on_a_full_disk_is_emptied_by_ibm_mq(tmp_path: Path) -> None:
                 break
         assert rig.mq.bodies("APP.Q") == stored
         assert rig.queue_manager.storage_full is None
+        rig.close()
         rig.disk.close()
 
 
 def test_a_buffer_at_its_limit_says_so_before_it_holds_anything() -> None:
-    rig = Rig(max_bytes=1 << 20)
-    rig.run()
-    rig.mq.go()
-    rig.run()
-    stored = committed_until_full(rig)
-    full = rig.queue_manager.storage_full
-    assert full is not None
-    assert "`buffer.max_bytes` is 1048576" in full.why
-    assert not rig.queue_manager.full
-    rig.mq.come()
-    rig.run()
-    assert rig.queue_manager.storage_full is None
-    assert rig.mq.bodies("APP.Q") == stored
+    with closing(Rig(max_bytes=1 << 20)) as rig:
+        rig.run()
+        rig.mq.go()
+        rig.run()
+        stored = committed_until_full(rig)
+        full = rig.queue_manager.storage_full
+        assert full is not None
+        assert "`buffer.max_bytes` is 1048576" in full.why
+        assert not rig.queue_manager.full
+        rig.mq.come()
+        rig.run()
+        assert rig.queue_manager.storage_full is None
+        assert rig.mq.bodies("APP.Q") == stored
 
 
 class Queue:

@@ -243,6 +243,7 @@ class BufferMachine(RuleBasedStateMachine):
         copies = Counter(stored.data for _, stored in rig.queue_manager.load("MQGATE.OUT") if stored.data[:1] == b"c")
         assert set(copies.values()) <= {1}, "a command was taken twice"
         assert not {*copies} & {*rig.mq.bodies("THIRD.Q")}, "taken and still there"
+        rig.close()
 
     def _check(self, queue: str, found: list[str]) -> None:
         mine = [op for op in self.order if op.kind == "both" or op.queue == queue]

@@ -264,7 +264,12 @@ class Rig:
     def kill(self) -> None:
         """The process ends: nothing that was scheduled happens, what was committed is there."""
         self.mq.links = []
+        self.close()
         self.start()
+
+    def close(self) -> None:
+        """The thread of its reads ends; what was committed is there."""
+        self.queue_manager._reads.close()
 
     def run(self, seconds: float = 0.0) -> None:
         self.scheduler.run()

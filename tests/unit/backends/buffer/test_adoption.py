@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from buffer_rig import HEAD, Killed, Rig, puts
@@ -18,7 +18,7 @@ QUEUES = sorted(STATE_QUEUES)
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig() -> Iterator[Rig]:
     made = Rig()
     made.mq.commit(
         Unit(
@@ -30,7 +30,8 @@ def rig() -> Rig:
             ]
         )
     )
-    return made
+    yield made
+    made.close()
 
 
 def _adopt(rig: Rig) -> int:

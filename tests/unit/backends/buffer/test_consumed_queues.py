@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from buffer_rig import Rig, puts
 
@@ -9,11 +11,12 @@ from gateway.ports.batch import Takes, Unit
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig() -> Iterator[Rig]:
     made = Rig()
     made.run()
     assert made.queue_manager.state == "connected"
-    return made
+    yield made
+    made.close()
 
 
 def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:

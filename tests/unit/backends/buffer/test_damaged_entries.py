@@ -23,6 +23,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(disk=Store.open(tmp_path, clock=lambda: 1_767_225_600.0, options=options))
     made.run()
     yield made
+    made.close()
     made.store.close()
 
 

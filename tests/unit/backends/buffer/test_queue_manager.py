@@ -7,6 +7,8 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import mq_segments
@@ -26,11 +28,12 @@ from gateway.ports.state_queues import AUDIT, FORWARD, GATEWAYS, MARKERS, SET_AS
 
 
 @pytest.fixture
-def rig() -> Rig:
-    made = Rig()
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    made = Rig(max_bytes=getattr(request, "param", 1 << 30))
     made.run()
     assert made.queue_manager.state == "connected"
-    return made
+    yield made
+    made.close()
 
 
 def _staged(rig: Rig, body: bytes, key: bytes = b"device") -> object:
@@ -198,9 +201,8 @@ def test_a_progress_that_was_removed_is_written_anew_in_the_end(rig: Rig) -> Non
     assert rig.mq.bodies("APP.Q") == [b"1"]
 
 
-def test_beyond_the_limit_nothing_is_acknowledged_and_volatile_messages_are_dropped() -> None:
-    rig = Rig(max_bytes=4000)
-    rig.run()
+@pytest.mark.parametrize("rig", [4000], indirect=True)
+def test_beyond_the_limit_nothing_is_acknowledged_and_volatile_messages_are_dropped(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
     rig.queue_manager.units.rule_of = lambda _puts: "rule"
@@ -221,17 +223,16 @@ def test_beyond_the_limit_nothing_is_acknowledged_and_volatile_messages_are_drop
     assert not rig.mq.bodies("OTHER.Q")
 
 
-def test_volatile_messages_alone_are_dropped_and_answered() -> None:
-    rig = Rig(max_bytes=100)
+@pytest.mark.parametrize("rig", [100], indirect=True)
+def test_volatile_messages_alone_are_dropped_and_answered(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
     assert not rig.commit(Unit([puts("OTHER.Q", b"z", persistent=False, head=VOLATILE)])).failures
     assert rig.counters.messages_dropped["_none", "spool_full"] == 1
 
 
-def test_an_attempt_in_doubt_that_finds_no_room_is_settled_by_the_progress() -> None:
-    rig = Rig(max_bytes=100)
-    rig.run()
+@pytest.mark.parametrize("rig", [100], indirect=True)
+def test_an_attempt_in_doubt_that_finds_no_room_is_settled_by_the_progress(rig: Rig) -> None:
     rig.mq.alive = True
     rig.link.cut = "after"
     rig.link.hidden = 2
@@ -577,14 +578,14 @@ def test_a_buffer_restored_from_a_backup_loses_nothing_that_it_accepts(rig: Rig)
 def test_a_first_start_while_mq_is_away() -> None:
     mq = Mq()
     mq.alive = False
-    rig = Rig(mq)
-    rig.run()
-    assert rig.queue_manager.state == "buffering"
-    rig.commit(Unit([puts("APP.Q", b"1")]))
-    mq.come()
-    rig.run()
-    assert mq.bodies("APP.Q") == [b"1"]
-    assert json.loads(mq.bodies("MQGATE.MARKERS")[0])["main"] > 0
+    with closing(Rig(mq)) as rig:
+        rig.run()
+        assert rig.queue_manager.state == "buffering"
+        rig.commit(Unit([puts("APP.Q", b"1")]))
+        mq.come()
+        rig.run()
+        assert mq.bodies("APP.Q") == [b"1"]
+        assert json.loads(mq.bodies("MQGATE.MARKERS")[0])["main"] > 0
 
 
 def test_progress_forgets_destinations_that_are_through(rig: Rig) -> None:

@@ -3,6 +3,7 @@ within memory, and a release that does not know packed heads leaves them alone."
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,24 +118,24 @@ def test_records_of_another_format_are_refused_and_left(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("aside", [False, True])
 def test_they_are_whole_on_ibm_mq_after_a_restart(*, aside: bool) -> None:
-    rig = Rig(Mq())
-    rig.run()
-    if aside:
-        rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(DISABLED)")
-    rig.mq.go()
-    rig.run()
-    made = heads(450)
-    bodies = [b"%d" % number for number in range(len(made))]
-    unit = Unit([Puts(queue, heads=list(made), bodies=list(bodies)) for queue in ("OTHER.Q", "APP.Q")])
-    assert not rig.commit(unit).failures
-    rig.kill()
-    rig.mq.come()
-    rig.run(60.0)
-    rig.kill()
-    rig.run(60.0)
-    rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(ENABLED)")
-    rig.run(60.0)
-    rig.run(60.0)
-    wanted = [head[len(DESCRIPTOR) :] + body for head, body in zip(made, bodies, strict=True)]
-    assert rig.mq.bodies("APP.Q") == rig.mq.bodies("OTHER.Q") == wanted
-    assert (rig.queue_manager.spool.messages, rig.queue_manager.spool.bytes) == (0, 0)
+    with closing(Rig(Mq())) as rig:
+        rig.run()
+        if aside:
+            rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(DISABLED)")
+        rig.mq.go()
+        rig.run()
+        made = heads(450)
+        bodies = [b"%d" % number for number in range(len(made))]
+        unit = Unit([Puts(queue, heads=list(made), bodies=list(bodies)) for queue in ("OTHER.Q", "APP.Q")])
+        assert not rig.commit(unit).failures
+        rig.kill()
+        rig.mq.come()
+        rig.run(60.0)
+        rig.kill()
+        rig.run(60.0)
+        rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(ENABLED)")
+        rig.run(60.0)
+        rig.run(60.0)
+        wanted = [head[len(DESCRIPTOR) :] + body for head, body in zip(made, bodies, strict=True)]
+        assert rig.mq.bodies("APP.Q") == rig.mq.bodies("OTHER.Q") == wanted
+        assert (rig.queue_manager.spool.messages, rig.queue_manager.spool.bytes) == (0, 0)
