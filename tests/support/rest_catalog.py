@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from kept_connections import EndingServer
 
 
 @dataclass
@@ -133,8 +135,7 @@ def rest_catalog(folder: Path, **io: str) -> Iterator[RestCatalog]:
     from pyiceberg.catalog.sql import SqlCatalog
 
     server = RestCatalog(SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db", **io))
-    front = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    front.daemon_threads = True
+    front = EndingServer(("127.0.0.1", 0), _handler(server))
     server.port = front.server_port
     threading.Thread(target=front.serve_forever, name="rest-catalog", daemon=True).start()
     try:

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from kept_connections import EndingServer
 
 BUCKET = "lake"
 MANIFEST = r"/_manifest/log/"
@@ -180,10 +181,9 @@ def s3_server() -> Iterator[Proxy]:
     BackendDict.reset()
     reset_model_data()
     s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
-    front = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    front = EndingServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     proxy = Proxy(front.server_port, create_backend_app("s3"))
     front.RequestHandlerClass = _handler(proxy)
-    front.daemon_threads = True
     threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05}, name="s3-proxy", daemon=True).start()
     try:
         yield proxy
