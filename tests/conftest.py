@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What CI says depends on the change alone; new examples are looked for by the long form, and by MQGATE_EXPLORE=1.
+# What CI says depends on the change alone; new ones are looked for by the long form, and by MQGATE_EXPLORE=1. A test
+# that suppressed health checks itself would have that of a slow machine again.
+UNCHECKED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile(
-    "ci", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow],
+    "ci", deadline=None, max_examples=60, suppress_health_check=UNCHECKED,
     derandomize="MQGATE_EXPLORE" not in os.environ,
 )  # fmt: skip
-settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=UNCHECKED)
 WITH_SPARK = re.compile(r"tests/(spark/|fault/test_pipeline_(object_)?kills\.py)")
 LONGEST = (
     "spark",

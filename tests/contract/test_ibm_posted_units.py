@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ibm_rig import OBJECTS, DescriptorScheduler, Rig, served
 
@@ -144,7 +144,7 @@ RUNS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None)
 @given(puts=RUNS)
 def test_the_calls_at_one_go_are_the_calls_one_by_one(connection: Connection, puts: Puts) -> None:
     at_once = connection.carrier

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 from broker_harness import Harness
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 from long_form import examples
@@ -378,7 +378,7 @@ class Side:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=5, max_size=5), ELSEWHERE)
 def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then, elsewhere):
     sides = [Side(form, elsewhere), Side("plain", elsewhere)]
@@ -426,7 +426,7 @@ STEP = st.tuples(
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=4))
 @example([([(1, "l/1", 1), (1, "d/1/a", 1), (1, "l/1", 1)], "commit", {"D1"}, 2053)])
 @example([([(0, "k/1", 1), (0, "k/2", 1), (0, "k/1", 1), (1, "q/1", 1)], "refuse", {"Q2"}, 2053)])
@@ -459,7 +459,7 @@ def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=4, max_size=4))
 def test_so_it_is_with_any_bytes(form, chunks):
     sides = [Side(form), Side("plain")]
@@ -586,7 +586,7 @@ def test_so_it_is_at_qos_2(form, shape, retain):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -5,7 +5,7 @@ both forms do the same."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, short_runs
 from moving_queues import MovingBench
@@ -55,7 +55,7 @@ def taken(side: Side, who: int, data: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     WINDOWS, st.permutations(range(1, 9)), st.integers(0, 3), st.integers(0, 300), st.booleans(),
     st.booleans(), st.sampled_from([2, 1000]),

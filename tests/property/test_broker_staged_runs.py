@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import short_runs
 from moving_queues import MovingBench
@@ -174,7 +174,7 @@ class Model:
         return [body for queue in ("A", "B", "FAR", "DEAD.Q") for *_, body in rows.get(queue, {}).values()]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.sampled_from([3, 4, 5]), st.lists(step, max_size=30))
 def test_once_each_and_nothing_stays(version, steps):
     model = Model(version)

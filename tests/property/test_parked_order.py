@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from broker_harness import Device, Harness
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 
@@ -84,7 +84,7 @@ def _take(bench: Harness, form: str, devices: Sequence[Device], sent: list[list[
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=5), st.integers(1, 4))
 @example([([(0, "ABC", True), (0, "AD", True)], {"B"}, 0)], 9)
 @example([([(0, "AC", True), (0, "BC", True)], {"A", "B"}, 0)], 9)

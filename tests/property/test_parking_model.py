@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_harness import Device, Harness
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 MAPPING = """
@@ -129,7 +129,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_whatever_refuses_when(steps: list[tuple[Any, ...]]) -> None:
     bench = Harness(MAPPING)

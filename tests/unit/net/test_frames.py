@@ -6,7 +6,7 @@ import os
 import struct
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.net import frames
@@ -128,7 +128,6 @@ def test_both_forms_are_the_same_however_the_bytes_are_cut(parts: list[bytes], d
 
 
 @pytest.mark.parametrize("make", TWINS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(st.one_of(FRAMES, st.binary(max_size=300).map(masked), st.binary(max_size=12)), max_size=5))
 def test_whole_frames_in_one_call_are_those_that_feed_takes(make, parts: list[bytes]) -> None:
     chunk = b"".join(parts)

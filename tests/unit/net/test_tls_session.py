@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from certificates import NOW, Authority
 from cryptography import x509
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
@@ -393,7 +393,7 @@ def test_errors_that_others_have_left_behind_end_no_connection(files: Files) -> 
 
 
 @pytest.mark.parametrize("form", TWINS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_records_cut_anywhere(form, files, data) -> None:
     client = Client(files)

@@ -10,7 +10,7 @@ from pathlib import Path
 import embedded_rig
 import pytest
 from embedded_rig import MqiRig, md
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import MQError
@@ -365,7 +365,7 @@ class Kept:
         self.held = []
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12), st.lists(STEP, max_size=25), st.booleans())
 def test_nothing_that_was_there_is_missed(
     monkeypatch: pytest.MonkeyPatch,
