@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import mqi_clients
 import pytest
@@ -31,6 +32,8 @@ class Member(BatchRig):
     """A gateway's queue manager with a lease."""
 
     queue_manager: IbmQueueManager
+    open: ClassVar[list[Member]] = []
+    """Those that have not been closed."""
 
     def __init__(self, driver: str = "ibmmq", lease: float = LEASE) -> None:
         super().__init__()
@@ -41,6 +44,7 @@ class Member(BatchRig):
         )  # fmt: skip
         self.superseded = threading.Event()
         self.queue_manager.on_superseded = lambda _text: self.superseded.set()
+        self.open.append(self)
         self.queue_manager.start()
         self.name = self.queue_manager.instance
 
@@ -50,6 +54,10 @@ class Member(BatchRig):
         assert membership is not None
         membership.stop()
         membership.thread.join(60)
+
+    def close(self) -> None:
+        self.open.remove(self)
+        super().close()
 
     def expired(self) -> set[str]:
         return {*self.queue_manager.expired_owners()} - {""}
@@ -68,6 +76,8 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[E
     monkeypatch.setenv("MQGATE_MQI", str(tmp_path / "s"))
     with served(None, tmp_path / "s", OBJECTS) as made:
         yield made
+        while Member.open:
+            Member.open[-1].close()
 
 
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
