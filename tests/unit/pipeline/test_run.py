@@ -58,6 +58,7 @@ name: plant
 source: {{queue: Q, path: {folder}/journal}}
 warehouse: {folder}/lake
 restart: {{from: 1ms, times: {times}}}
+nice: 0
 """
 
 
