@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import gateway_template
+from free_ports import free_port
 
 TREE = gateway_template.TREE
 
@@ -47,8 +48,9 @@ class RunningGateway:
         return (lines + end).decode()
 
     def start(self, *, port: int = 0, admin_port: int = 0) -> RunningGateway:
-        """Start and wait until it serves."""
+        """Start and wait until it serves: on these ports, or on others that nobody is given before it starts again."""
         self._starts += 1
+        port, admin_port = port or free_port(), admin_port or free_port()
         command = [sys.executable, *self.program, "run", "--port", str(port), "--admin-port", str(admin_port)]
         if "ibm:" not in self.settings:
             command += ["--data", str(self.directory / "data")]
