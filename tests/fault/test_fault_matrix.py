@@ -224,6 +224,10 @@ class Breakpoints:
             for line in peer.makefile():
                 self.hits.put(line.rstrip("\n"))
 
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
     def arm(self, point: str) -> None:
         assert self.peer is not None
         self.peer.sendall(f"arm {point}\n".encode())
@@ -359,6 +363,9 @@ class Estate:
             if one.process is not None and one.process.poll() is None:
                 one.kill()
         self.nest.close()
+        self.points.close()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def mqsc(self, text: str) -> None:
         assert self.manager.api("POST", "/mqsc", {"text": text})["ok"], text

@@ -164,6 +164,7 @@ def test_maintenance_has_its_turn_between_units_however_many_wait():
     gate.set()
     rig.scheduler.run_until(lambda: len(rig.done) == 2)
     assert [frame in own for frame in written[:3]] == [False, True, False], "one step for each frame of units"
+    rig.queue_manager.close()
 
 
 def test_a_commit_while_units_gather_may_start_maintenance():
@@ -244,6 +245,7 @@ def test_maintenance_that_fails_pauses_until_a_unit_is_written():
     rig.committer.seconds = 1.0
     rig.submit("second", "2")
     rig.scheduler.run_until(lambda: len(rig.done) == 2 and len(asked) > count)
+    rig.queue_manager.close()
 
 
 def test_units_gather_while_a_frame_is_written():
