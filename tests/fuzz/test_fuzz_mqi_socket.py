@@ -158,6 +158,7 @@ def test_the_library_survives_any_answer(tmp_path: Path) -> None:
     command = [str(program), "any_answers", str(ROUNDS)]
     environment = {**os.environ, "MQGATE_MQI": str(path)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, env=environment)
+    listener.shutdown(socket.SHUT_RDWR)  # or its thread would wait for one more
     listener.close()
     assert done.stdout == "survived\n", done.stderr
 
