@@ -238,8 +238,9 @@ def _plan_takes(
 ) -> None:
     index, all_stay = reader.index, not under_way.leaving
     for queue, key, tokens in takes:
-        if all_stay and len(tokens) == 1:
-            found = index.run_of(queue, key, tokens[0])
+        count = len(tokens)
+        if all_stay and (count == 1 or (count and isinstance(tokens, range) and tokens.step == 1)):
+            found = index.run_of(queue, key, tokens[0], count)
             if found is not None:
                 (plan.volatile_takes if found[1] else plan.links.takes).append(found[0])
                 continue

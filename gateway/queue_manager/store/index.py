@@ -286,8 +286,9 @@ class Index:
             return None
         return _NEW(TokenRun, ((queue, key, lane.rank), runs[at], 1))
 
-    def run_of(self, queue: str, key: bytes, token: int) -> tuple[TokenRun, bool] | None:
-        """One message, and whether it is non-persistent; None if it is not there."""
+    def run_of(self, queue: str, key: bytes, token: int, count: int) -> tuple[TokenRun, bool] | None:
+        """So many messages with consecutive tokens, and whether they are non-persistent; None if they are not all there
+        in one run: `runs_of` then says which are."""
         name, number = (queue, key, token >> NUMBER_BITS), token & NUMBER_MASK
         entry = self.queues.get(queue)
         lane = entry.lanes.get(key) if entry is not None else None
@@ -296,9 +297,9 @@ class Index:
         place = -1
         if lane is not None:
             runs, at = lane.runs, lane.start
-            first = not lane.removed and at < len(runs) and runs[at] == number  # as nearly always
-            place = runs[at + 2] if first else lane.place(number)
-        return (TokenRun(name, number, 1), bool(place >> ROW_BITS & VOLATILE)) if place >= 0 else None
+            first = not lane.removed and at < len(runs) and runs[at] == number and count <= runs[at + 1]
+            place = runs[at + 2] if first else lane.place_of_run(number, count)  # the first, as nearly always
+        return (TokenRun(name, number, count), bool(place >> ROW_BITS & VOLATILE)) if place >= 0 else None
 
     def runs_of(self, queue: str, key: bytes, wanted: Iterable[tuple[int, int]]) -> Found:
         """Look up runs of tokens (first, count)."""
