@@ -221,22 +221,23 @@ class JobRun:
         return f"job {self.job.name!r} is run by process {process} of {host} since {since:%Y-%m-%d %H:%M:%S} UTC; "
 
     def await_turn(self, stop: Stop, *, once: bool) -> None:
-        """Wait while another driver reads, without Spark and without a word in the warehouse. With `once` one that
-        renews its lease is not waited for: it lands what is there."""
-        first: dict[str, Any] | None = None
+        """Wait while another driver reads, without Spark and without a word in the warehouse: with `once` not for
+        ever."""
+        tries, told = Tries(), ""
         while not stop.is_asked():
             try:
-                group = reader_of(self.inputs)
+                self.check_turn()
+            except LeaseHeld as held:
+                now = time.time()
+                if once and tries.over(held, now, now):
+                    raise
+                if (reader := str(held).partition(" for ")[0]) != told:
+                    told = reader
+                    self.watch(JobProgress(self.job.name, WAITING, error=str(held)))
             except (PipelineError, OSError, ValueError):
                 return  # the query finds out, and says so
-            if group is None:
+            else:
                 return
-            if first is None or first["epoch"] != group["epoch"]:
-                first = group
-                told = self._driver() + who_reads(group["name"], group["owner"], group["left"])
-                self.watch(JobProgress(self.job.name, WAITING, error=told))
-            elif once and group["expires"] > first["expires"]:
-                self.check_turn()
             stop.wait(LOOK_AGAIN)
 
     # ---- from start to end

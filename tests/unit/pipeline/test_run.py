@@ -46,6 +46,7 @@ from gateway.pipeline.jobs.spark.stopping import Stop
 from gateway.pipeline.jobs.status import job_status, status_lines
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
+from gateway.pipeline.jobs.tries import PASSING
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.segments import Segments
 from gateway.pipeline.land.landing import Landing
@@ -284,21 +285,17 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_a_driver_that_lives_is_not_waited_for_by_a_run_that_ends(tmp_path: Path) -> None:
-    """It was refused after a minute and a half and several starts of the query, and its status stood for that of the
-    driver that has landed everything."""
+def test_a_run_that_ends_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began its query several times meanwhile, and its status stood for that of the driver that lands everything."""
+    monkeypatch.setitem(PASSING, "LeaseHeld", 0.05)
     job = beside_another(tmp_path, "elsewhere:78")
     said: list[str] = []
-
-    def renew(progress: JobProgress) -> None:
-        said.append(f"{progress.state}: {progress.error}")
-        JournalAccess(tmp_path / "journal").acknowledge("spark", 1, 0, 120.0, last=True)
 
     who = (
         r"^job 'plant' is run by process 77 of elsewhere since 1970-01-01 00:00:00 UTC; consumer group 'spark' is read"
     )
     with pytest.raises(LeaseHeld, match=who):
-        run_job(job, once=True, watch=renew)
+        run_job(job, once=True, watch=lambda now: said.append(f"{now.state}: {now.error}"))
     (line,) = said
     assert re.match(
         r"waiting: job 'plant' is run by process 77 of .* is read by elsewhere:78 for 60 more seconds", line
