@@ -30,6 +30,7 @@ IDENTITY = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/me
 EXPIRED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 """S3's codes for credentials that were good once. It answers 400, where it says 403 of others."""
 ENDPOINT = re.compile(r"https?://[^\s/?#]+(/\S*)?")
+ENDPOINT_NAMES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 SKEWED = "RequestTimeTooSkewed"
 ELSEWHERE = "is the endpoint right (AWS_ENDPOINT_URL, or `storage.endpoint`), and the region (AWS_REGION)?"
 DENIED = ("status code: 401", "status code: 403")
@@ -114,6 +115,9 @@ class ObjectStore:
     def _check_endpoint(self) -> None:
         """The library panics where an endpoint is none."""
         endpoint = endpoint_of(self.settings)
+        empty = [name for name in ENDPOINT_NAMES if not os.environ.get(name, "-")]
+        if self.url.startswith("s3://") and empty and not endpoint:
+            raise StoreRefuses(f"{empty[0]} is there and empty: unset it, or write the address of a server")
         if self.url.startswith("s3://") and endpoint and not ENDPOINT.fullmatch(endpoint):
             raise StoreRefuses(
                 f"the endpoint {endpoint!r} is no address of a server: write https://host:port, or http://host:port, "
@@ -403,7 +407,7 @@ def plain_http(settings: StoreSettings) -> bool:
 
 def endpoint_of(settings: StoreSettings) -> str:
     """The endpoint of an S3 server that is not Amazon's; empty for Amazon's."""
-    named = (os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    named = (os.environ.get(name, "") for name in ENDPOINT_NAMES)
     return settings.endpoint or next(filter(None, named), "")
 
 

@@ -136,3 +136,11 @@ def test_a_command_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreUnreachable, match="is the endpoint right"):
         ObjectStore("s3://lake/x", StoreSettings("http://127.0.0.1:9", patience=600)).check()
+
+
+def test_an_endpoint_that_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a container is given a variable that has no value: the library panicked."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    with pytest.raises(StoreRefuses, match=r"^AWS_ENDPOINT_URL is there and empty: unset it"):
+        ObjectStore("s3://lake/x", StoreSettings())
+    ObjectStore("s3://lake/x", StoreSettings("http://127.0.0.1:9"))
