@@ -32,8 +32,8 @@ REPORTS = 0x20
 """The MQ message asked for reports that are not made yet: its descriptor is in the record."""
 HANDED_OVER = 0x40
 """A staged publication that local subscribers have had, while its queue refused it."""
-_NO_VERSION = 0x20
-"""From here on the first byte is a character: what stands there is no record."""
+_NO_VERSION = 0x08
+"""From here on the first byte is a character, or controls a terminal: what stands there is no record."""
 _FORMAT = "format"
 """Says in a JSON record that its version is not 1. No release has written that yet; this one refuses it."""
 _NEWER = "a newer release has written it (version {}, this one reads {})"

@@ -21,7 +21,7 @@ from gateway.broker.targets import staged_name
 from gateway.errors import NewerState, Refused, StoreError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
-from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS, stored_for
+from gateway.ports.state_queues import FAN_OUT, OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS, stored_for
 from gateway.session.record import HANDED_OVER, decode_json, decode_publication, key_of
 from gateway.session.session import NEVER, Session
 
@@ -78,9 +78,12 @@ class Recovery:
         self.wide = wide
         self.on_read: Callable[[], None] = lambda: None
         """Told of each record that is read: there may be many, and IBM MQ is asked for each."""
+        self._queue = SESSIONS
+        """Where what is being read stands."""
 
-    def _each(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def _each(self, queue: str, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
+            self._queue = queue
             self.on_read()
             yield row
 
@@ -91,8 +94,9 @@ class Recovery:
             return self._recover(owned)
         except NewerState as error:
             raise StoreError(
-                f"what is stored is not for this release: {error}. Start that release again, or restore a backup that "
-                "this one has made (`mqgate restore`). Nothing was changed"
+                f"what is stored on {self._queue} is not for this release: {error}. Start that release again, or "
+                "restore a backup that this one has made (`mqgate restore`); if no newer one has run here, a program "
+                f"has put there what is no record: `mqgate queue browse {self._queue}` shows it. Nothing was changed"
             ) from error
 
     def _recover(self, owned: Owned | None) -> dict[str, int]:
@@ -101,7 +105,7 @@ class Recovery:
         found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}, {})
         alone, units = owned is None or owned.is_alone(), context.set_aside
         lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
-        for key, stored in self._each(manager.load(SESSIONS)):
+        for key, stored in self._each(SESSIONS, manager.load(SESSIONS)):
             call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
             if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
@@ -109,12 +113,13 @@ class Recovery:
             call, aside = partial(self._nobodys, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
             if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
-        for key, stored in self._each(manager.load(RETAINED)):
+        for key, stored in self._each(RETAINED, manager.load(RETAINED)):
             self._record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
-        for key, stored in self._each(manager.load(STAGED)):
+        for key, stored in self._each(STAGED, manager.load(STAGED)):
             self._record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
+        self._queue = FAN_OUT
         self.wide.recover(found.number)  # before the wills, which come behind it
-        for key, stored in self._each(manager.load(WILLS)):
+        for key, stored in self._each(WILLS, manager.load(WILLS)):
             call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
             units.run("will", key.hex(), call, aside, _PASSING)
         for key, staged in lost.items():
@@ -217,7 +222,7 @@ class Recovery:
         if looked is None:
             looked = Looked()
             if context.queue_manager.depth(OUT, session.key):
-                looked.look(self._each(stored_for(context.queue_manager, session.key)))
+                looked.look(self._each(OUT, stored_for(context.queue_manager, session.key)))
         self._stored(session, looked)
         session.outflow.unfetched = session.stored > 0
         sent = context.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]

@@ -11,7 +11,7 @@ from gateway.errors import StoreError
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt.packets import Will
-from gateway.ports.state_queues import FAN_OUT, OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS
+from gateway.ports.state_queues import FAN_OUT, OUT, RETAINED, SESSIONS, SET_ASIDE, STAGED, TOGETHER, WILLS
 from gateway.session.publication import Publication
 from gateway.session.record import decode_json, encode_json, encode_publication, key_of
 from gateway.session.registry import Registry
@@ -291,7 +291,7 @@ def test_what_a_newer_gateway_has_left_keeps_this_one_from_starting(queue: str) 
         newer = encode_json(decode_json(data) | {"format": 2}) if data[:1] == b"{" else b"\2" + data[1:]
         bench.queues.rows[queue][token] = (priority, key, md, newer)
     before = {name: dict(rows) for name, rows in bench.queues.rows.items()}
-    with pytest.raises(StoreError, match=r"newer release.*version 2.*Start that release"):
+    with pytest.raises(StoreError, match=rf"on {queue} .*newer release.*version 2.*Start that release"):
         bench.kill()
     assert bench.queues.rows == before
 
@@ -334,3 +334,15 @@ def test_a_session_lasts_to_the_end_of_its_expiry_when_it_moves_to_another_gatew
     estate.settle(0.25)
     ((_, connack),) = device.take()
     assert connack.session_present
+
+
+@pytest.mark.parametrize("begins", [b"\x1b", b"\n", b"\t", b"\x08"])
+def test_what_begins_with_a_control_character_is_no_record_of_a_newer_gateway(begins: bytes) -> None:
+    """A program that has put such a text on a queue of the gateway must not keep it from starting."""
+    bench = Harness()
+    bench.defects = []
+    bench.queues.rows[RETAINED] = {1_000_000: (0, bytes(24), bytes(364), begins + bytes(20))}
+    bench.queues._priorities[1_000_000] = 0
+    bench.kill()
+    assert [met.what for met in bench.defects] == ["retained"]
+    assert len(bench.queues.rows[SET_ASIDE]) == 1
