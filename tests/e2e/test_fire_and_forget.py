@@ -22,6 +22,7 @@ SETTINGS = """
 mappings: [map.yaml]
 queue_manager: {{embedded: {{objects: objects.mqsc}}}}
 security: {{anonymous: false, password_file: users}}
+mqtt: {{connect_timeout: 60s}}
 listeners:
   - {{name: plain, port: 0}}
   - {{name: tls, port: 0, tls: {{certificate: {certificate}, key: {key}}}}}

@@ -183,7 +183,7 @@ def test_a_queue_manager_that_is_killed_costs_nothing_that_was_acknowledged(pair
         pair.manager.kill()
         time.sleep(0.2)
         pair.manager.start()
-    target, until = len(acked) + 40, time.monotonic() + 40
+    target, until = len(acked) + 40, time.monotonic() + 60
     while len(acked) < target and time.monotonic() < until:
         time.sleep(0.01)
     stop.set()
