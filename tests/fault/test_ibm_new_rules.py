@@ -25,6 +25,7 @@ SUBSCRIBING = "to_mqtt:\n" + "".join(
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet_in(tmp_path_factory.mktemp("rules")) as made:
         made.settings = SETTINGS
+        made.program = [str(Path(__file__).with_name("patient_gateway.py"))]
         made.start()
         yield made
 
