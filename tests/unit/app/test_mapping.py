@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -32,8 +32,9 @@ class Rig:
         self.calls = Queue[Callable[[], None]]()
         self.reloads: list[Callable[[Exception | None], None]] = []
         self.answers: list[Any] = []
+        self.reader = Reader(self.calls.put)
         parts: Any = SimpleNamespace(
-            settings=load_settings(folder / "settings.yaml"), directory=folder, reader=Reader(self.calls.put),
+            settings=load_settings(folder / "settings.yaml"), directory=folder, reader=self.reader,
             consumers=SimpleNamespace(when_open=lambda call: call()),
         )  # fmt: skip
         self.views = MappingViews(parts, self.reloads.append)
@@ -49,8 +50,10 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.reader.close()
 
 
 def test_a_change_is_answered_when_it_is_in_force_and_no_other_is_taken_before(rig: Rig) -> None:
