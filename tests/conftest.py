@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from left_behind import LeftBehind
 
 # What CI says depends on the change alone; new ones are looked for by the long form, and by MQGATE_EXPLORE=1. A test
 # that suppressed health checks itself would have that of a slow machine again.
@@ -57,6 +58,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             super()._assign_work_unit(node)
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+class _Modules:
+    """Nothing that a module's tests have started goes on after it, and the process is as it was: or the last of them
+    fails, and says which it was."""
+
+    behind: LeftBehind | None = None
+    failed = 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        if self.behind is None:
+            self.behind, self.failed = LeftBehind(), item.session.testsfailed
+        yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        behind, last = self.behind, nextitem is None or nextitem.path != item.path
+        if last:
+            self.behind = None
+        yield
+        if behind is not None:
+            behind.after(item.name)
+            left = behind.found() if last and item.session.testsfailed == self.failed else []
+            assert not left, "\n".join(["left behind:", *left])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Modules())
 
 
 @pytest.fixture(scope="module", autouse=True)
