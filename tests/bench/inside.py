@@ -92,11 +92,14 @@ class Inside:
         self.engine.recover()
         self.engine.flush()
         gc.freeze()
+        self._thresholds = gc.get_threshold()
         gc.set_threshold(*COLLECTED)
 
     def close(self) -> None:
-        """End the journal's threads."""
+        """End the journal's threads; the collector of cycles is as it was."""
         self.queue_manager.close()
+        gc.set_threshold(*self._thresholds)
+        gc.unfreeze()
 
     def connect(self, client_id: str) -> Connection:
         """A device."""

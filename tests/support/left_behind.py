@@ -71,7 +71,8 @@ def _state() -> dict[str, object]:
     return {
         "nice value": os.getpriority(os.PRIO_PROCESS, 0),
         "folder": Path.cwd(),
-        "collector of cycles": gc.isenabled(),
+        "collector of cycles": (gc.isenabled(), gc.get_threshold()),
+        "exempt from it": gc.get_freeze_count() > 0,
     }
 
 
