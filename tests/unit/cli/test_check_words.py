@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -199,7 +200,10 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     settings = everything_wrong(tmp_path)
     checked = CliRunner().invoke(check, [str(settings)])
     assert is_all_that_is_wrong(checked.output), checked.output
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     started = CliRunner().invoke(run, ["-c", str(settings)])
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     assert is_all_that_is_wrong(started.output), started.output
     assert (checked.exit_code, started.exit_code) == (1, 1)
     assert not (tmp_path / "store").exists(), "nothing was started"
