@@ -226,9 +226,9 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_links", "_moved", "after", "answered", "changed", "consumed", "deliveries", "destinations", "fanned", "mixed",
-        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started",
-        "state", "subscriptions", "takes", "uncompleted", "undo",
+        "_links", "_moved", "after", "answered", "changed", "consumed", "copied", "deliveries", "destinations",
+        "fanned", "mixed", "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "staged",
+        "staged_rows", "started", "state", "subscriptions", "takes", "uncompleted", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -273,6 +273,8 @@ class Batch:
         self.parked: Parked | None = None
         """Set when this batch is the next attempt of what was parked."""
         self.rows = 0
+        self.copied = 0
+        """Bytes of payload in copies for sessions, those of QoS 0 not counted."""
         self.opened = 0.0
         """When the first bytes for this batch were read."""
         self.started = 0.0

@@ -43,6 +43,10 @@ MOST_REPLACED = 500
 """State messages (sessions, retained messages) that one commit replaces, as long as commits succeed: each takes a
 lookup of its own, and all of them are made ready in one turn of the reactor."""
 MOST_SUBSCRIPTIONS = 20_000
+MOST_COPIED = 32 << 20
+"""Bytes of payload in copies for sessions that one commit makes, and one turn of the reactor: each copy is written
+whole, so a large publication, or many, to hundreds of sessions would otherwise keep all others waiting, and take
+gigabytes."""
 """Subscriptions in the records of sessions among them, whose length nothing else bounds: a few megabytes."""
 
 
@@ -133,6 +137,7 @@ class Context:
         self.behind_connacks = 0
         """The number of bytes kept for connections whose CONNACK waits for a commit."""
         self.stored = StoredCount()
+        self.most_copied = MOST_COPIED
         """What is stored for sessions."""
         self.batch = Batch()
         """The open batch."""
@@ -392,11 +397,18 @@ class Context:
 
     @property
     def is_full(self) -> bool:
-        """Whether the open batch replaces as many state records as one commit can replace in acceptable time. While
-        nothing can be committed it takes more, so that pings and acknowledgements go on."""
+        """Whether the open batch replaces as many state records as one commit can replace in acceptable time, or holds
+        copies of as many bytes. While nothing can be committed it takes more, so that pings and acknowledgements go
+        on."""
         batch = self.batch
         full = len(batch.replaces) + len(batch.changed) >= MOST_REPLACED or batch.subscriptions >= MOST_SUBSCRIPTIONS
+        full = full or (batch.copied >= self.most_copied and bool(batch.deliveries))  # not if they were taken back
         return full and not self.held_since
+
+    @property
+    def copies_left(self) -> int:
+        """How many more bytes of copies the open batch may get."""
+        return self.most_copied - self.batch.copied
 
     def is_time_up(self) -> bool:
         """Whether the time for this turn is up, so that the rest of the packets is put off."""
@@ -427,6 +439,12 @@ class Context:
     def waiting(self) -> list[Batch]:
         """The open batch, behind those that are closed and wait for their commit."""
         return [*(one for one in self.attempts if one.parked is None), self.batch]
+
+    def is_crowded(self, most_rows: int) -> bool:
+        """Whether this many rows or answers, or twice the bytes of copies that one commit makes, wait for a commit."""
+        waiting = self.waiting
+        rows = max(sum(one.rows for one in waiting), sum(sum(one.answered) for one in waiting))
+        return rows >= most_rows or sum(one.copied for one in waiting) >= 2 * self.most_copied
 
     def close_full(self) -> None:
         """Between two things that are handled: close the open batch if it holds as much as is committed at once."""

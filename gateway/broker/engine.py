@@ -453,8 +453,7 @@ class Engine:
         context = self.context
         full = self.parking.rows >= MAX_PARKED_ROWS
         if context.committing and not full:
-            waiting = context.waiting
-            full = max(sum(one.rows for one in waiting), sum(sum(one.answered) for one in waiting)) >= MAX_ROWS
+            full = context.is_crowded(MAX_ROWS)
         if full != context.paused:
             context.paused = full
             if full:

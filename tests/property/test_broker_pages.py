@@ -290,3 +290,19 @@ def test_messages_of_several_topics_stay_in_order():
         for number in (0, 2):
             sent = [(packet[1], packet[4]) for packet in told[number] if packet[0] >> 4 == 3]
             assert sent == [(b"down/" + site, b"%d" % number) for number in range(5) for site in (b"s1", b"s2")]
+
+
+def test_nothing_overtakes_what_is_copied_in_slices():
+    side = Side(together=True, max_queued=300)
+    side.bench.engine.context.most_copied = 150
+    header = rfh2.build(
+        [folder("usr", [("site", "s1")])], encoding=546, coded_char_set_id=1208, format_name=b"        "
+    )
+    md = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ")
+    bodies = [b"%02d" % number + b"x" * (60 if number in {0, 4, 9} else 1) for number in range(16)]
+    for some in (bodies[:4], bodies[4:]):  # the first, which is long, is looked at alone
+        side.arrive("A.Q", [(shared(md + header), body) for body in some])
+    for _ in bodies:
+        side.bench.advance(0.3)
+    assert [packet[4] for packet in side.devices[0].take() if packet[0] >> 4 == p.PUBLISH] == bodies
+    assert not side.queues.rows["A.Q"]

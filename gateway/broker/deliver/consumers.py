@@ -322,7 +322,7 @@ class Consumers:
         """Fetch and hand over one batch; everything it leads to is in one unit of work with its takes."""
         context = self.context
         context.now = context.scheduler.now()
-        held_back = source.paused or context.draining or context.batch.rows > 5000
+        held_back = source.paused or context.draining or context.batch.rows > 5000 or context.is_full
         if held_back or not source.active or self._congested():
             source.running, source.waiting = False, True
             if self._full:
@@ -435,7 +435,7 @@ class Consumers:
             context.batch.take(source.queue, source.key, stored.token)
             taken.setdefault(self.handover.one(source, stored), []).append(stored.token)
             context.close_full()
-            if not claimed and monotonic() - begun > GIVING_SECONDS:
+            if not claimed and (context.is_full or monotonic() - begun > GIVING_SECONDS):
                 break
         if claimed and found:
             source.took(len(found), monotonic() - begun)

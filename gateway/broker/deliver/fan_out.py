@@ -183,6 +183,7 @@ class FanOut:
             if session.outflow.queued >= limits.max_queued and not (publication.promised and limits.refuse_when_full):
                 return self._no_room(session)
             context.batch.deliveries.append((session, [item], None, 0, 1))
+            context.batch.copied += len(publication.payload)
         else:
             return self.store(session, item, prefixes)
         return True
@@ -208,6 +209,7 @@ class FanOut:
         puts.heads.append(prefix)
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
         batch.rows += 1
+        batch.copied += size
         context.stored.added(session, size)
         if batch.undo is not None:
             batch.undo.step(context.stored.taken, session, size)
@@ -302,6 +304,7 @@ class FanOut:
     ) -> None:
         """Append copies of this many bytes for a session that has room for them. `heads`: those under which they are
         stored, where these differ."""
+        self.context.batch.copied += size
         if not session.durable:
             self.context.batch.deliveries.append((session, copies, None, 0, len(copies)))
             return
@@ -329,6 +332,7 @@ class FanOut:
 
     def copy_items(self, session: Session, items: list[Item], heads: Sequence[bytes], size: int) -> None:
         """Like `copy_all`, for copies that are less alike."""
+        self.context.batch.copied += size
         if not session.durable:
             self.context.batch.deliveries.append((session, items, None, 0, len(items)))
             return
@@ -398,19 +402,20 @@ class FanOut:
     # -- several publications of one client and topic --
 
     def admits(self, route: Route, count: int, size: int) -> bool:
-        """Whether every subscriber has room for this many publications of this many bytes, and none may have them
-        refused; otherwise each is looked at by itself."""
+        """Whether every subscriber, and the open batch, has room for this many publications of this many bytes, and
+        none may have them refused; otherwise each is looked at by itself."""
         receivers, rooms, qos = route.receivers, self.rooms, route.first & 6
         together = rooms.get(None) or self._room(None)
-        ways = len(receivers) + len(route.shared) if qos else 0
+        ways = len(receivers) + len(route.shared)
+        if not qos:  # sent at once, nothing is stored; what is large is copied in slices
+            return together.count >= 0 and size * ways <= self.context.most_copied * count
         if together.count < count * ways or together.size < size * ways:
             return False
-        if qos:
-            for session, highest, _, _ in receivers:
-                if highest:
-                    room = rooms.get(session) or self._room(session)
-                    if room.count < count or room.size < size:
-                        return False
+        for session, highest, _, _ in receivers:
+            if highest:
+                room = rooms.get(session) or self._room(session)
+                if room.count < count or room.size < size:
+                    return False
         return True
 
     def _room(self, session: Session | None) -> Room:
@@ -419,6 +424,7 @@ class FanOut:
         limits, stored = context.limits, context.stored
         if session is None:
             count, size = stored.left(limits) if not limits.any_refuses else (-1, 0)
+            size = min(size, context.copies_left)
         elif session.durable:
             limits = limits.at(session.listener)
             count, size = limits.max_queued - session.stored, limits.max_queued_bytes - session.stored_bytes

@@ -90,8 +90,8 @@ class Source:
     """A queue or MQ topic that is consumed, with the rules for what comes from it."""
 
     __slots__ = (
-        "active", "backout", "batch", "claimed", "key", "over", "passed", "paused", "queue", "rules", "running",
-        "stayed", "under_way", "waiting",
+        "active", "backout", "batch", "claimed", "in_slices", "key", "over", "passed", "paused", "queue", "rules",
+        "running", "stayed", "under_way", "waiting",
     )  # fmt: skip
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
@@ -114,6 +114,9 @@ class Source:
         """Whether one of its messages can neither be delivered nor dead-lettered; that is tried again after a while."""
         self.under_way = 0
         """How many of its messages are being copied for very many subscribers."""
+        self.in_slices = False
+        """Whether one of these is so long that its copies are made in slices: those of the others, too, then: none
+        may overtake it."""
         self.over: Callable[[], None] = _nothing
         """Called when none of them is any more."""
         self.stayed: set[Token] = set()
@@ -169,6 +172,7 @@ class Source:
         """Note that all copies of one message for very many subscribers are made."""
         self.under_way -= 1
         if not self.under_way:
+            self.in_slices = False
             self.over, over = _nothing, self.over
             over()
 
@@ -399,7 +403,7 @@ class Handover:
         receivers, shared = self.receivers(made)
         apart = rule_name in self.apart
         elsewhere = not made.client and not apart and self._route(made.topic).forwarded
-        wide = not made.client and self._route(made.topic).wide
+        wide = not made.client and self._is_wide(source, self._route(made.topic), publication)
         if not (receivers or shared or elsewhere or wide or publication.retain) and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if made.qos and len(stored.data) > _SHORT and self._stored_size(publication) > self._room():
@@ -419,6 +423,17 @@ class Handover:
             self.reports.handed_over(stored.md, stored.data)
         if publication.retain:
             self.retained.keep(publication)
+
+    def _is_wide(self, source: Source, route: Route, publication: Publication) -> bool:
+        """Whether very many get a publication, or its copies are very many bytes."""
+        ways = len(route.receivers) + len(route.shared)
+        if not route.wide and ways > 1 and len(publication.payload) * ways > self.context.most_copied:
+            source.in_slices = self._may_be_wide
+        return route.wide or source.in_slices
+
+    @property
+    def _may_be_wide(self) -> bool:
+        return self.wide.promises and not self.context.limits.any_refuses
 
     def _promise(self, source: Source, rule_name: str, publication: Publication) -> None:
         """Have a publication copied for very many; nothing more is read from its queue meanwhile."""
@@ -464,8 +479,7 @@ class Handover:
                 self._routes.clear()
             route = self._routes[topic] = Route(topic, topic.encode(), 0)
         if route.version != route.changes[0] or route.version < 0 or (route.wide and self.router.has_walked(topic)):
-            may_be_wide = self.wide.promises and not self.context.limits.any_refuses
-            self.router.find_receivers(route, _PUBLISHER, may_be_wide=may_be_wide)
+            self.router.find_receivers(route, _PUBLISHER, may_be_wide=self._may_be_wide)
         return route
 
     # -- aside --

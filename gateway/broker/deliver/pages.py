@@ -264,7 +264,7 @@ class _PageHandover:
             rule = self.handover.one(self.source, stored)
             self.taken.setdefault(rule, []).append(stored.token)
             row += 1
-            if monotonic() > self.late_at:
+            if monotonic() > self.late_at or self.context.is_full:
                 self.late = True
                 break
         return row
@@ -274,9 +274,11 @@ class _PageHandover:
     def _hand_over(self, groups: list[_Group]) -> bool:
         """Hand over groups of plain messages. Returns False, with nothing done, if a session has no room for all of its
         messages."""
-        if any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
+        if self.source.in_slices or any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
             return False
         shares = self._shares_of(groups)
+        if sum(its.size for its in shares.values()) > self.context.copies_left:
+            return False
         if not self.handover.fan_out.have_room([(one, its.messages, its.size) for one, its in shares.items()]):
             return False
         for (known, receivers), rows, payloads in groups:

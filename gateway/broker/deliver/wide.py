@@ -88,6 +88,11 @@ class Wide:
         """Whether so much is under way that devices had better wait before they send more of it."""
         return len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether what is taken in now goes along with a publication, and not before it."""
+        return self._joined is not None
+
     def begin(
         self, connection: Connection | None, route: Route, publication: Publication, over: Over = _nothing
     ) -> None:
@@ -329,6 +334,8 @@ class Wide:
         """Make copies until time is up. Returns True when the publication is over."""
         monotonic, made, bounds = self.context.scheduler.monotonic, 0, self.context.bounds
         most = MOST_AT_ONCE if bounds is None else min(MOST_AT_ONCE, bounds.enough)
+        longest = max(len(one.publication.payload) for one in under.every)
+        most = min(most, max(1, self.context.most_copied // max(1, longest)))
         until = monotonic() + SLICE_SECONDS
         for number, copies in enumerate(under.steps):
             made += copies

@@ -100,7 +100,7 @@ class PlainLane:
             return
         refused = self.publications.refusal(connection, route, publication, properties)
         missed = 0
-        if refused is None and route.wide:
+        if refused is None and self.publications.is_wide(route, publication, connection):
             if publication.retain:  # who subscribes before he would get a copy knows it from here
                 self.publications.retained.keep(publication)
             over = partial(self._copied, connection, route, publication, packet_id)

@@ -102,6 +102,19 @@ class Publications:
         session has it refused for all, nor at QoS 2 where other gateways share the state."""
         return not self.context.limits.any_refuses and (self.wide.promises or not first & 4)
 
+    def is_wide(
+        self, route: Route, publication: Publication, connection: Connection | None, *, once: bool = False
+    ) -> bool:
+        """Whether a publication is copied in slices, because very many get it or its copies are very many bytes.
+        `once`: it must come once, though its QoS does not say so."""
+        if route.wide or self.wide.is_joining:
+            return True
+        ways = len(route.receivers) + len(route.shared)
+        if ways < 2 or len(publication.payload) * ways <= self.context.most_copied:
+            return False
+        is_suspect = connection is not None and self.context.set_aside.is_suspect(connection)
+        return not is_suspect and self.may_promise(4 if once else publication.first)
+
     # -- the publication of a packet --
 
     def publication(
@@ -131,7 +144,7 @@ class Publications:
             or (self._of_disk(route, publication) if self.context.storage_full is not None else None)
             or _of_payload(connection, publication.payload, properties)
             or self._of_queue(route, publication.payload)
-            or (_TOO_MANY if route.wide and self.wide.is_full else None)
+            or (_TOO_MANY if self.wide.is_full and self.is_wide(route, publication, connection) else None)
             or self._of_sessions(route, publication)
         )
         if found is not None:
@@ -243,7 +256,7 @@ class Publications:
         if staged is not None:
             context.batch.fanned[staged] = publication
         publication.promised = staged is not None
-        if route.wide:
+        if self.is_wide(route, publication, connection, once=True):
             self.wide.promise(publication, connection=connection, route=route)
             return 0
         return self.fan_out.deliver(route, publication)
