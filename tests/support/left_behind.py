@@ -61,7 +61,7 @@ class LeftBehind:
             return "" if stays else f"thread {one.name} in {getattr(target, '__qualname__', target)}, {of}"
         with suppress(OSError):
             words = Path(f"/proc/{one}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            if words[0] and not {Path(word).name for word in words[:2]} & PROGRAMS_THAT_STAY.keys():
+            if words[0] and not any(name in word for word in words[:3] for name in PROGRAMS_THAT_STAY):
                 return f"process {one}: {' '.join(words)[:200]}, {of}"
         return ""  # it has ended
 
