@@ -43,11 +43,11 @@ MOST_REPLACED = 500
 """State messages (sessions, retained messages) that one commit replaces, as long as commits succeed: each takes a
 lookup of its own, and all of them are made ready in one turn of the reactor."""
 MOST_SUBSCRIPTIONS = 20_000
+"""Subscriptions in the records of sessions among them, whose length nothing else bounds: a few megabytes."""
 MOST_COPIED = 32 << 20
 """Bytes of payload in copies for sessions that one commit makes, and one turn of the reactor: each copy is written
 whole, so a large publication, or many, to hundreds of sessions would otherwise keep all others waiting, and take
 gigabytes."""
-"""Subscriptions in the records of sessions among them, whose length nothing else bounds: a few megabytes."""
 
 
 class Context:
@@ -137,8 +137,8 @@ class Context:
         self.behind_connacks = 0
         """The number of bytes kept for connections whose CONNACK waits for a commit."""
         self.stored = StoredCount()
-        self.most_copied = MOST_COPIED
         """What is stored for sessions."""
+        self.most_copied = MOST_COPIED
         self.batch = Batch()
         """The open batch."""
         self.attempts: list[Batch] = []

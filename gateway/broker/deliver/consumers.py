@@ -435,7 +435,7 @@ class Consumers:
             context.batch.take(source.queue, source.key, stored.token)
             taken.setdefault(self.handover.one(source, stored), []).append(stored.token)
             context.close_full()
-            if not claimed and (context.is_full or monotonic() - begun > GIVING_SECONDS):
+            if not claimed and (source.in_slices or context.is_full or monotonic() - begun > GIVING_SECONDS):
                 break
         if claimed and found:
             source.took(len(found), monotonic() - begun)

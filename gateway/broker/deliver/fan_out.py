@@ -10,6 +10,7 @@ time and with the same result, which the tests compare.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -111,6 +112,8 @@ class FanOut:
         """What is relayed to sessions and not handed on yet."""
         self.rooms: dict[Session | None, Room] = {}
         """The room of each session until then; under None that of all sessions together."""
+        self.in_slices: Counter[bytes] = Counter()
+        """The topics of publications that are copied in slices, and how many of each: no other may overtake these."""
         self.turns = ShareTurns(context, self.full, self.full_from)
 
     # -- one publication --
@@ -402,8 +405,11 @@ class FanOut:
     # -- several publications of one client and topic --
 
     def admits(self, route: Route, count: int, size: int) -> bool:
-        """Whether every subscriber, and the open batch, has room for this many publications of this many bytes, and
-        none may have them refused; otherwise each is looked at by itself."""
+        """Whether every subscriber, and the open batch, has room for this many publications of this many bytes, none
+        may have them refused, and they overtake none that is copied in slices; otherwise each is looked at by
+        itself."""
+        if self.in_slices and route.wire_topic in self.in_slices:
+            return False
         receivers, rooms, qos = route.receivers, self.rooms, route.first & 6
         together = rooms.get(None) or self._room(None)
         ways = len(receivers) + len(route.shared)

@@ -115,8 +115,8 @@ class Source:
         self.under_way = 0
         """How many of its messages are being copied for very many subscribers."""
         self.in_slices = False
-        """Whether one of these is so long that its copies are made in slices: those of the others, too, then: none
-        may overtake it."""
+        """Whether one of these is so long that its copies are made in slices, or comes behind such a one: nothing more
+        is handed over until it has been, and of what had to be, as it was claimed, copies are made in slices, too."""
         self.over: Callable[[], None] = _nothing
         """Called when none of them is any more."""
         self.stayed: set[Token] = set()
@@ -412,6 +412,7 @@ class Handover:
             self._for_one(receivers[0], publication, made.report, prefixes)
             context.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         elif wide:
+            source.in_slices |= not self._route(made.topic).wide
             self._promise(source, rule_name, publication)
             self.reports.handed_over(stored.md, stored.data)
         else:
@@ -425,11 +426,13 @@ class Handover:
             self.retained.keep(publication)
 
     def _is_wide(self, source: Source, route: Route, publication: Publication) -> bool:
-        """Whether very many get a publication, or its copies are very many bytes."""
+        """Whether very many get a publication, its copies are very many bytes, or it would overtake such a one."""
         ways = len(route.receivers) + len(route.shared)
-        if not route.wide and ways > 1 and len(publication.payload) * ways > self.context.most_copied:
-            source.in_slices = self._may_be_wide
-        return route.wide or source.in_slices
+        if route.wide or not ways:
+            return route.wide
+        is_long = ways > 1 and len(publication.payload) * ways > self.context.most_copied
+        is_behind = source.in_slices or publication.topic in self.fan_out.in_slices
+        return (is_long or is_behind) and self._may_be_wide
 
     @property
     def _may_be_wide(self) -> bool:

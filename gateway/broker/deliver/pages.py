@@ -121,7 +121,8 @@ class _PageHandover:
         self.taken: Taken = {}
         self.late_at = self.context.scheduler.monotonic() + GIVING_SECONDS
         self.late = False
-        """Whether messages that were looked at one by one have taken so long that the rest has to wait."""
+        """Whether messages that were looked at one by one have taken so long that the rest has to wait, or all others
+        would overtake one of them."""
 
     def run(self) -> tuple[Taken, int]:
         """Hand over all of the page, or as much as there is time for; returns as `hand_over` does."""
@@ -264,7 +265,7 @@ class _PageHandover:
             rule = self.handover.one(self.source, stored)
             self.taken.setdefault(rule, []).append(stored.token)
             row += 1
-            if monotonic() > self.late_at or self.context.is_full:
+            if monotonic() > self.late_at or self.context.is_full or self.source.in_slices:
                 self.late = True
                 break
         return row
@@ -274,7 +275,10 @@ class _PageHandover:
     def _hand_over(self, groups: list[_Group]) -> bool:
         """Hand over groups of plain messages. Returns False, with nothing done, if a session has no room for all of its
         messages."""
-        if self.source.in_slices or any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
+        if any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
+            return False
+        in_slices = self.handover.fan_out.in_slices
+        if in_slices and any(one.head.known.topic in in_slices for one in groups):
             return False
         shares = self._shares_of(groups)
         if sum(its.size for its in shares.values()) > self.context.copies_left:

@@ -281,7 +281,7 @@ class TargetQueue(Source):
             consumed.names[token] = name
             self._begun[token] = self._pending.pop(token)
             rules[self.handover.one(self, stored)] += 1
-            if context.scheduler.monotonic() - begun > GIVING_SECONDS:
+            if self.in_slices or context.is_full or context.scheduler.monotonic() - begun > GIVING_SECONDS:
                 break
         self._in_batch = True
         context.batch.after.append(partial(self._committed_here, consumed, rules, begun))

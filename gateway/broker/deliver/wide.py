@@ -100,6 +100,7 @@ class Wide:
         copy."""
         under = UnderWay(publication, "_none", connection, over, iter(()), route=route)
         under.steps = self._steps(route, under)
+        self._note(publication)
         if self._joined is not None:
             self._joined.others.append(under)
             return
@@ -118,6 +119,8 @@ class Wide:
         promise = Promise(self._number, publication, rule)
         promise.store(batch)
         under = self._under(promise, connection, over, route)
+        self._note(publication)
+        batch.undone_by(self._forget, publication)
         if joined is not None and joined.connection is connection:
             joined.others.append(under)
             batch.undone_by(joined.others.remove, under)
@@ -139,12 +142,23 @@ class Wide:
     def _restore(self, key: bytes, stored: Stored, place: bytes) -> None:
         promise = restored_promise(key, stored, place)
         self._number = max(self._number, promise.number)
+        self._note(promise.publication)
         self._add(self._under(promise, None, _nothing, None))
 
     def _under(self, promise: Promise, connection: Connection | None, over: Over, route: Route | None) -> UnderWay:
         under = UnderWay(promise.publication, promise.rule, connection, over, iter(()), promise, route=route)
         under.steps = self._promised(under, promise)
         return under
+
+    def _note(self, publication: Publication) -> None:
+        """Have what comes on this topic wait for this publication."""
+        self.fan_out.in_slices[publication.topic] += 1
+
+    def _forget(self, publication: Publication) -> None:
+        topics, topic = self.fan_out.in_slices, publication.topic
+        topics[topic] -= 1
+        if not topics[topic]:
+            del topics[topic]
 
     def _add(self, under: UnderWay) -> None:
         self._waiting.append(under)
@@ -184,6 +198,8 @@ class Wide:
 
     def _let_go(self, unders: list[UnderWay]) -> None:
         """Let the publishers of these publications, which are over, go on, except those of whom more is waiting."""
+        for under in unders:
+            self._forget(under.publication)
         done = {under.connection for under in unders}
         for connection in done - {under.connection for under in self._waiting}:
             if connection is not None:
@@ -267,7 +283,7 @@ class Wide:
             connection.state == ONLINE
             and connection.generation == self.router.generation
             and route.version == route.changes[0]
-            and not self.router.has_walked(route.topic)
+            and not (route.wide and self.router.has_walked(route.topic))
         )
 
     def _copied(self, under: UnderWay) -> bool:

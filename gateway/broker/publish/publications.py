@@ -105,12 +105,13 @@ class Publications:
     def is_wide(
         self, route: Route, publication: Publication, connection: Connection | None, *, once: bool = False
     ) -> bool:
-        """Whether a publication is copied in slices, because very many get it or its copies are very many bytes.
-        `once`: it must come once, though its QoS does not say so."""
+        """Whether a publication is copied in slices, because very many get it, its copies are very many bytes, or it
+        would overtake one on its topic. `once`: it must come once, though its QoS does not say so."""
         if route.wide or self.wide.is_joining:
             return True
         ways = len(route.receivers) + len(route.shared)
-        if ways < 2 or len(publication.payload) * ways <= self.context.most_copied:
+        is_long = ways > 1 and len(publication.payload) * ways > self.context.most_copied
+        if not (is_long or publication.topic in self.fan_out.in_slices):
             return False
         is_suspect = connection is not None and self.context.set_aside.is_suspect(connection)
         return not is_suspect and self.may_promise(4 if once else publication.first)
@@ -175,8 +176,8 @@ class Publications:
         """Refuse a publication when sessions are full. One full session has it refused for all if its listener says so
         (`when_full: refuse`); else that session goes without, and the publication is refused only if no other session
         or queue gets it either."""
-        if not publication.qos or not (route.receivers or route.shared):
-            return None
+        if not publication.qos or not (route.receivers or route.shared) or self.wide.is_joining:
+            return None  # what goes along with another one would be answered before it
         if self.context.limits.any_refuses and self._is_refused_by_one(route, publication):
             return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "a subscriber's queue is full", withheld=True)
         plan, dead_letters = route.plan, self.context.dead_letter_queue

@@ -12,6 +12,8 @@ from broker_harness import Device
 from slow_harness import Slow
 
 from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import Unit
@@ -23,6 +25,7 @@ to_mq:
   - {name: all, topic: "news/#", queue: Q}
 to_mqtt:
   - {name: out, queue: OUT.Q, topic: news/out, qos: 1}
+  - {name: each, queue: EACH.Q, topic: "news/{usr.to}", qos: 1}
 """
 MANY, MOST = 8, 10_000
 LONG, SHORT = 3000, 500
@@ -149,3 +152,114 @@ def test_what_was_taken_back_counts_no_more(bench: Bench) -> None:
     """Nothing would be taken in any more, as nothing is there to be committed."""
     bench.engine.context.batch.copied = MOST
     assert not bench.engine.context.is_full
+
+
+# -- what comes behind a publication that is copied in slices, and not from a connection that waits for it --
+
+
+def begun(bench: Bench, device: Device, qos: int, *, retain: bool = False) -> None:
+    """A long publication of this device is taken in, at QoS 2 acknowledged too, and some have their copy."""
+    device.publish("news/a", body(0, LONG), qos, 1 if qos else 0, retain=retain)
+    if qos == 2:
+        device.ack(p.PUBREL, 1)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("turns", [0, 1])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_device_that_comes_back_does_not_overtake_what_it_sent_before(
+    bench: Bench, qos: int, turns: int, *, clean: bool
+) -> None:
+    readers, sender = subscribed(bench, clean=clean), bench.device(5, "sender").connect()
+    begun(bench, sender, qos)
+    for _ in range(turns):
+        bench.later()
+    sender.drop()
+    again = bench.device(5, "sender").connect()
+    again.publish("news/a", body(1, 3), qos, 2 if qos else 0)
+    if qos == 2:
+        again.ack(p.PUBREL, 2)
+    bench.finish()
+    assert [told(one) for one in readers] == [[b"000", b"001"]] * MANY
+    assert not bench.engine.fan_out.in_slices
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_retained_last_is_what_subscribers_get_last(bench: Bench, qos: int) -> None:
+    readers = subscribed(bench)
+    sender, other = bench.device(5, "sender").connect(), bench.device(5, "other").connect()
+    begun(bench, sender, qos, retain=True)
+    other.publish("news/a", body(1, 3), qos, 2 if qos else 0, retain=True)
+    if qos == 2:
+        other.ack(p.PUBREL, 2)
+    bench.finish()
+    late = bench.device(5, "late").connect()
+    late.subscribe("news/a", 2)
+    bench.finish()
+    assert told(late) == [b"001"]
+    assert [told(one) for one in readers] == [[b"000", b"001"]] * MANY
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_will_of_a_device_does_not_overtake_what_it_sent(bench: Bench, qos: int) -> None:
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect(will=p.Will("news/a", b"bye", qos, retain=False))
+    begun(bench, sender, qos)
+    sender.drop()
+    bench.finish()
+    assert [told(one) for one in readers] == [[b"000", b"bye"]] * MANY
+
+
+def test_what_goes_along_is_not_refused_and_so_answered_in_its_turn() -> None:
+    """All sessions are full when it is taken in, by what was copied in slices before; [MQTT-4.6.0-2]."""
+    bench = Bench(max_queued=1)
+    for reader in subscribed(bench):
+        reader.drop()
+    other, sender = bench.device(5, "other").connect(), bench.device(5, "sender").connect()
+    begun(bench, other, 1, retain=True)
+    sender.take()
+    sender.send(b"".join(writer.encode_publish(5, b"news/a", body(one, LONG), 1, packet_id=one) for one in (1, 2, 3)))
+    bench.finish()
+    assert [packet[1] for packet in sender.take() if packet[0] >> 4 == p.PUBACK] == [1, 2, 3]
+
+
+def test_after_a_start_nothing_overtakes_what_is_copied_on(bench: Bench) -> None:
+    readers = subscribed(bench)
+    bench.queues.arrive("OUT.Q", (mqmd.build(persistence=1), body(0, LONG)))
+    bench.advance(0.25)
+    bench.kill()
+    bench.queues.arrive("OUT.Q", (mqmd.build(persistence=1), body(1, 3)))
+    bench.device(5, "sender").connect().publish("news/out", body(2, 3), 1, 1)
+    bench.finish()
+    readers = [bench.device(5, f"reader-{one}").connect(clean=False) for one in range(MANY)]
+    bench.finish()
+    heard = [told(one) for one in readers]
+    assert {one[0] for one in heard} == {b"000"}
+    assert [sorted(one) for one in heard] == [[b"000", b"001", b"002"]] * MANY
+
+
+# -- messages of one queue --
+
+
+def message(to: str, number: int, length: int) -> tuple[bytes, bytes]:
+    header = rfh2.build([folder("usr", [("to", to)])], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR   ")
+    return mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  "), header + body(number, length)
+
+
+def test_a_message_behind_a_long_one_that_nobody_wants_is_dead_lettered(bench: Bench) -> None:
+    for one in range(MANY):
+        bench.device(5, f"reader-{one}").connect(clean=False).subscribe("news/a", 1)
+    bench.queues.arrive("EACH.Q", message("a", 0, LONG), message("nobody", 1, 3), message("nobody", 2, 3))
+    bench.finish()
+    assert [stored.data[-3:] for _, stored in bench.queues.load("DEAD.Q")] == [b"001", b"002"]
+    assert not bench.queues.rows["EACH.Q"]
+
+
+def test_messages_of_a_queue_that_one_session_alone_gets_overtake_no_long_one(bench: Bench) -> None:
+    for one in range(MANY):
+        bench.device(5, f"reader-{one}").connect(clean=False).subscribe("news/a", 1)
+    last = bench.device(5, "last").connect()
+    last.subscribe("news/#", 1)
+    bench.queues.arrive("EACH.Q", message("a", 0, LONG), message("b", 1, 3), message("a", 2, 3))
+    bench.finish()
+    assert told(last) == [b"000", b"001", b"002"]
