@@ -226,11 +226,12 @@ class Context:
     def piles_up(self, connection: Connection) -> bool:
         """Whether a client leaves more unread than may pile up. Not counted are the largest write that waits and one
         more of its size, as `is_overloaded` lets one pass behind another, and what the client has in flight: it cannot
-        acknowledge that before it has read it, and its window is its bound."""
+        acknowledge that before it has read it, and its window is its bound. Before CONNECT is accepted there are only
+        answers to what TLS, WebSocket and AUTH have of their own."""
         link = connection.link
         piled = link.buffered() - self.limits.max_outgoing_bytes
         if piled <= 0:
-            return False
+            return connection.state < ONLINE and link.buffered() > self.limits.max_connect
         piled -= 2 * link.largest()
         return piled > 0 and piled > connection.session.outflow.bytes_in_flight()
 

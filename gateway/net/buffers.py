@@ -35,6 +35,8 @@ class Buffers:
     def __init__(self, context: Context, sockets: Callable[[], Iterable[HubSocket]]) -> None:
         self._context = context
         self._sockets = sockets
+        self.answered = 0
+        """Bytes that wrappings have sent by themselves: whoever reads none of them can have any number."""
         self._looked_for = 0
         self._next = 0
         """How much will have been read and written when the sum is computed again."""
@@ -42,7 +44,7 @@ class Buffers:
     def look(self) -> bool:
         """Close the connections that keep most if all together keep too much; returns whether any was closed."""
         most, counters = self._context.limits.max_buffered_bytes, self._context.counters
-        moved = counters.bytes_in + counters.bytes_out
+        moved = counters.bytes_in + counters.bytes_out + self.answered
         if not most or (moved < self._next and most == self._looked_for):
             return False
         kept = [one for one in map(_kept, self._sockets()) if one is not None]

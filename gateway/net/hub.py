@@ -404,6 +404,10 @@ class Hub:
         """The first bytes of the peer are not what its listener takes."""
         self.on_malformed(link.listener, link.peer, why)
 
+    def answered(self, length: int) -> None:
+        """A wrapping sends so many bytes by itself."""
+        self._buffers.answered += length
+
     def _end(self, link: HubSocket) -> None:
         """A wrapping has ended: send what has to be said, then close the connection."""
         connection = link.connection

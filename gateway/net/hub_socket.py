@@ -58,6 +58,9 @@ class SocketHub(Protocol):
     def malformed(self, link: HubSocket, why: str) -> None:
         """The first bytes of the peer are not what its listener accepts."""
 
+    def answered(self, length: int) -> None:
+        """A wrapping sends so many bytes by itself."""
+
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Set a timer."""
 
@@ -117,6 +120,11 @@ class HubSocket:
         """Send MQTT's bytes at once, wrapped as the peer expects them; the rest is kept until the socket becomes
         writable."""
         self.send(data if self.wrapping is None else (self.outward or self.wrapping.wrap)(data))
+
+    def answer(self, data: bytes) -> None:
+        """Send what the wrapping answers by itself, such as pongs, which the broker does not count."""
+        self.hub.answered(len(data))
+        self.send(data)
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""

@@ -98,7 +98,7 @@ class WebSocketWrapping:
         established = server.established
         answer, payload, over = server.receive(data)
         if answer:
-            self.link.send(answer if self.session is None else self.session.encrypt(answer))
+            self.link.answer(answer if self.session is None else self.session.encrypt(answer))
         if over and server.fault and not established:
             self.link.malformed(server.fault)
         elif over:
@@ -152,7 +152,7 @@ class TlsWrapping:
     def _decrypted(self, plain: bytes, answer: bytes, end: str | None) -> bytes:
         link = self.link
         if answer:
-            link.send(answer)
+            link.answer(answer)
         if plain and self.inner is not None:
             plain = self.inner.unwrap(plain)
         if end is not None and link.over is None:
@@ -168,7 +168,7 @@ class TlsWrapping:
         link, shaken = self.link, self.shaken
         failed = end is not None and not done
         if answer:
-            link.send(answer)
+            link.answer(answer)
         if done or failed:
             self.established, self.shaken = done, None
             if shaken is not None:

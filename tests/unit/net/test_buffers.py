@@ -18,10 +18,16 @@ from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.reactor import HubReactor
-from gateway.session.connection import CLOSED, ONLINE, Connection
+from gateway.net.websocket import WebSocketServer
+from gateway.net.wrapping import WebSocketWrapping
+from gateway.session.connection import CLOSED, NEW, ONLINE, Connection
 
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 't', queue: Q}\n"
 KIB = 1 << 10
+REQUEST = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
 
 
 class Clients:
@@ -34,17 +40,29 @@ class Clients:
         self.links: list[HubSocket] = []
         self.theirs: list[socket.socket] = []
 
-    def online(self, version: int = 5) -> Connection:
+    def accepted(self) -> Connection:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
-        link.connection = connection = self.harness.engine.connected(link)
+        link.connection = self.harness.engine.connected(link)
         self.hub.add(link)
         self.links.append(link)
         self.theirs.append(theirs)
+        return link.connection
+
+    def online(self, version: int = 5) -> Connection:
+        connection = self.accepted()
         self.send(len(self.theirs) - 1, client.encode_connect(client.connect(version, f"c{len(self.theirs)}")))
         assert connection.state == ONLINE
-        theirs.recv(1000)
+        self.theirs[-1].recv(1000)
+        return connection
+
+    def over_websocket(self) -> Connection:
+        """A connection that has opened a WebSocket and sent no CONNECT."""
+        connection, link = self.accepted(), self.links[-1]
+        link.wrapping = WebSocketWrapping(link, WebSocketServer("/mqtt", [], {"localhost"}))
+        self.send(len(self.theirs) - 1, REQUEST)
+        assert b" 101 " in self.theirs[-1].recv(1000)
         return connection
 
     def send(self, number: int, data: bytes) -> None:
@@ -79,6 +97,14 @@ def clients() -> Iterator[Clients]:
         sock.close()
     for link in made.links:
         link.abort()
+
+
+def framed(payload: bytes, opcode: int = 2) -> bytes:
+    """A WebSocket frame of a client."""
+    return bytes((0x80 | opcode, 0x80 | len(payload))) + bytes(4) + payload
+
+
+PINGS = framed(bytes(100), 9) * 1000
 
 
 def begun(size: int) -> bytes:
@@ -127,6 +153,27 @@ def test_who_leaves_most_unread_is_closed(clients: Clients) -> None:
     assert clients.links[0].closed, "not only when its five seconds are over"
     assert [readers[1].state, readers[2].state] == [ONLINE, ONLINE]
     assert clients.harness.engine.counters.mqtt_disconnects["plain", "slow_consumer"] == 1
+
+
+def test_answers_to_pings_that_are_not_read_are_counted_too(clients: Clients) -> None:
+    connections = [clients.over_websocket() for _ in range(3)]
+    for number in range(3):
+        clients.send(number, framed(client.encode_connect(client.connect(5, f"w{number}"))))
+    for count, number in ((9, 0), (7, 1), (1, 2)):
+        for _ in range(count):
+            clients.send(number, PINGS)
+    assert [connection.state for connection in connections] == [CLOSED, ONLINE, ONLINE]
+    assert clients.harness.engine.counters.mqtt_disconnects["plain", "slow_consumer"] == 1
+
+
+def test_a_stranger_leaves_little_unread(clients: Clients) -> None:
+    clients.harness.engine.limits.max_buffered_bytes = 0
+    stranger, link = clients.over_websocket(), clients.links[-1]
+    clients.send(0, PINGS)
+    assert (stranger.state, link.closed) == (NEW, False)
+    for _ in range(4):
+        clients.send(0, PINGS)
+    assert (stranger.state, link.closed) == (CLOSED, True)
 
 
 def test_many_ever_so_small_pieces_are_counted_too(clients: Clients) -> None:
