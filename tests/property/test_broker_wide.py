@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from math import inf
@@ -13,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from slow_harness import Slow
 
+from gateway.broker.context import MOST_COPIED
 from gateway.broker.deliver import wide
 from gateway.broker.publish import router
 from gateway.mq import mqmd
@@ -38,10 +40,14 @@ kinds = st.lists(
 denials = st.sets(st.tuples(st.integers(0, 3), st.sampled_from(["a/b", "a/c"])), max_size=3)
 
 
-def heard(many: list[Any], published: list[str], *, kill: bool, denied: Collection[tuple[int, str]] = ()) -> list[Any]:
+def heard(
+    many: list[Any], published: list[str], *, kill: bool, denied: Collection[tuple[int, str]] = (),
+    most_copied: int = MOST_COPIED,
+) -> list[Any]:  # fmt: skip
     """What each client has been told, and what waits for it. `denied`: which of them may not have which topics."""
     bench, devices, found = Slow(MAPPING), [], list[Any]()
     not_for = {(f"reader-{number}", topic) for number, topic in denied}
+    bench.engine.context.most_copied = most_copied
     bench.engine.router.access.may_receive = lambda _, client, __, topic: (client, topic) not in not_for
     for number, (durable, stays, wanted) in enumerate(many):
         device = bench.device(5, f"reader-{number}").connect(clean=not durable)
@@ -126,6 +132,18 @@ def test_slices_reach_whom_one_step_reaches(
         patch.setattr(router, "WIDE", -1)
         patch.setattr(wide, "MOST_AT_ONCE", 2)
         assert heard(many, published, kill=False, denied=denied) == plain
+
+
+@given(readers, kinds, denials, st.integers(0, 30))
+def test_copies_of_few_bytes_at_once_reach_whom_all_together_reach(
+    many: list[Any], published: list[str], denied: set[tuple[int, str]], most_copied: int
+) -> None:
+    at_once, in_slices = (
+        heard(many, published, kill=False, denied=denied, most_copied=most) for most in (MOST_COPIED, most_copied)
+    )
+    for found in (at_once, in_slices):  # by QoS, topic and publisher, and among these in order
+        found[1:] = [sorted(told, key=lambda one: (*one[:2], re.findall(rb"^\d*", one[2]))) for told in found[1:]]
+    assert in_slices == at_once
 
 
 @given(readers, st.sampled_from(["2", "will", "queue", "wills", "queues"]))
