@@ -98,7 +98,7 @@ class FromOthers:
         context = self.context
         context.now = context.scheduler.now()
         leaving = context.draining and not context.connections  # others take over what is left
-        if leaving or context.batch.rows > _MOST_ROWS:
+        if leaving or context.is_full or context.batch.rows > _MOST_ROWS:
             context.scheduler.later(_PAUSE, self._pump)
             return
         handed = self._hand_over_late()
@@ -118,27 +118,27 @@ class FromOthers:
             context.scheduler.later(_PAUSE, self.arrived)
 
     def _sort_all(self, found: list[Stored]) -> list[Stored]:
-        """Hand over usual publications together, and the others alone. Returns what is left when time is up."""
+        """Hand over usual publications together, and the others alone. Returns what is left when time is up, or the
+        open batch is full."""
         monotonic = self.context.scheduler.monotonic
         usual, until, copies, bounds = list[Usual](), monotonic() + SLICE_SECONDS, 0, self.context.bounds
         for at, stored in enumerate(found):
             one = self._usual(stored)
             more = 0 if one is None or bounds is None else 1 + len(self._route(one.front).receivers)
-            if bounds is not None and usual and copies + more > bounds.enough:
-                self._hand_over_all(found[at - len(usual) : at], usual)
+            if one is None or (bounds is not None and usual and copies + more > bounds.enough):
+                left = self._hand_over_all(found[at - len(usual) : at], usual, until)
+                if left:
+                    return left + found[at:]
                 usual, copies = [], 0
             if one is not None:
                 usual.append(one)
                 copies += more
                 continue
-            self._hand_over_all(found[at - len(usual) : at], usual)
-            usual, copies = [], 0
             self._sort(stored)
             self.context.close_full()
-            if monotonic() > until:
+            if self.context.is_full or monotonic() > until:
                 return found[at + 1 :]
-        self._hand_over_all(found[len(found) - len(usual) :], usual)
-        return []
+        return self._hand_over_all(found[len(found) - len(usual) :], usual, until)
 
     def _usual(self, stored: Stored) -> Usual | None:
         """The decoded publication if it is usual; None if it has to be looked at alone."""
@@ -149,18 +149,25 @@ class FromOthers:
             return None
         return None if concerned else one
 
-    def _hand_over_all(self, found: list[Stored], usual: list[Usual]) -> None:
+    def _hand_over_all(self, found: list[Stored], usual: list[Usual], until: float) -> list[Stored]:
         """Hand over in parts; if one of them cannot be handed over together, each of its publications is looked at
-        alone."""
+        alone. Returns what is left when time for that is up, or the open batch is full."""
+        context = self.context
         begin = 0
         for part in parts(usual):
             some = found[begin : begin + len(part.found)]
-            begin += len(some)
-            self.context.close_full()
+            if context.is_full:
+                return found[begin:]
+            context.close_full()
             if self._hand_over_part(part, [stored.token for stored in some]):
+                begin += len(some)
                 continue
             for stored in some:
                 self._sort(stored)
+                begin += 1
+                if context.is_full or context.scheduler.monotonic() > until:
+                    return found[begin:]
+        return []
 
     def _hand_over_part(self, part: Part, tokens: list[Token]) -> bool:
         batch = self.context.batch
@@ -215,7 +222,7 @@ class FromOthers:
             session = self.context.sessions.get(client)
             lost = session is None and waiting.looks >= _MOST_LOOKS  # it has ended meanwhile, or is elsewhere
             for token, (stored, forwarded) in list(waiting.rows.items()):
-                if handed == _BATCH or (not lost and self.moves.waits(forwarded, session)):
+                if handed == _BATCH or self.context.is_full or (not lost and self.moves.waits(forwarded, session)):
                     break
                 del waiting.rows[token]
                 handed += 1

@@ -106,7 +106,8 @@ class Incoming:
                 if session.durable:
                     share.heads.append(self.fan_out.prefix(prefixes, item))
         wanted = [(session, len(share.items), share.size) for session, share in shares.items()]
-        if self.context.limits.any_refuses or not self.fan_out.have_room(wanted):
+        is_much = sum(size for _, _, size in wanted) > self.context.copies_left
+        if is_much or self.context.limits.any_refuses or not self.fan_out.have_room(wanted):
             return False
         for session, share in shares.items():
             self.fan_out.copy_items(session, share.items, share.heads, share.size)

@@ -13,10 +13,11 @@ from gateway.broker.gateways import from_others
 from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, encode_forwarded
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
-from gateway.ports.batch import MQMD_LENGTH, Stored
+from gateway.ports.batch import MQMD_LENGTH, Stored, Unit
 from gateway.ports.ownership import WHO_GETS_IT, forward_key
-from gateway.ports.state_queues import FORWARD
+from gateway.ports.state_queues import FORWARD, OUT
 from gateway.session.publication import Publication
+from gateway.session.record import decode_publication
 
 
 def payloads(packets: list[Any]) -> list[bytes]:
@@ -202,3 +203,39 @@ def test_what_comes_for_stored_sessions_is_taken_by_and_by(monkeypatch: pytest.M
         estate.settle(1)
         assert sorted(payloads(back.take()), key=int) == [b"%d" % one for one in range(1, 61)]
     assert max(units) <= 40
+
+
+@pytest.mark.parametrize("topics", [1, 2])  # one run, and publications by themselves
+@pytest.mark.parametrize("payload", [500, 3000])
+def test_a_commit_makes_copies_of_so_many_bytes_of_what_comes_from_others(topics: int, payload: int) -> None:
+    estate, many, most, stored = Estate(), 8, 10_000, list[int]()
+    first, second = estate.start(), estate.start()
+    context = first.bench.engine.context
+    context.most_copied, submit = most, context.submit
+    readers, sender = [at(first, f"reader-{one}") for one in range(many)], at(second, "says")
+    for reader in readers:
+        reader.subscribe("news/#", 2)
+    estate.settle()
+    for reader in readers:
+        reader.drop()
+
+    def noted(unit: Unit, *rest: Any) -> None:
+        stored.append(sum(len(body) for puts in unit.puts if puts.queue == OUT for body in puts.bodies))
+        submit(unit, *rest)
+
+    context.submit = noted
+    for number in range(1, 25):
+        sender.publish(f"news/{number % topics}", b"%03d" % number + bytes(payload - 3), 1, number)
+    while second.commit():
+        second.turn()
+    estate.settle()
+    assert not estate.rows[FORWARD]
+    assert sum(stored) >= 24 * many * payload
+    assert max(stored) <= max(most, payload * many) + payload * many
+    got: dict[bytes, list[bytes]] = {}
+    for _, key, _, data in estate.rows[OUT].values():
+        got.setdefault(key, []).append(decode_publication(data)[0].payload[:3])
+    in_order = sorted(range(1, 25), key=lambda number: number % topics)  # on each topic
+    for each in got.values():
+        assert sorted(map(int, each), key=lambda number: number % topics) == in_order
+    assert len(got) == many
