@@ -145,13 +145,21 @@ class QueueViews:
         return answered(work, self._in_slices and self._one_by_one, f"pages of {self.what}")
 
     def _one_by_one(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        def begin() -> None:
+            if self._in_slices is not None:
+                self._in_slices(name, pages)
+
         def pages() -> Iterator[None]:
-            while self._pages:
-                yield from self._pages.popleft()()
+            try:
+                while self._pages:
+                    yield from self._pages.popleft()()
+            except Exception:
+                if self._pages:  # they wait for nobody else
+                    begin()
+                raise
 
         self._pages.append(steps)
-        if self._in_slices is not None:
-            self._in_slices(name, pages)
+        begin()
 
     @property
     def inspection(self) -> Inspects:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from gateway.app.api.queues import QueueViews
 from gateway.cli.reach import LocalClock
 from gateway.mq import mqmd
@@ -50,4 +52,31 @@ def test_pages_of_whole_messages_are_read_one_after_another() -> None:
     for _ in work:
         assert inspection.pages == len(answers) + 1
     assert [len(answer[1]["items"]) for answer in answers] == [3] * ASKED  # type: ignore[index]
+    manager.close()
+
+
+def test_a_page_that_meets_a_defect_keeps_no_other_waiting() -> None:
+    manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
+    inspection = Inspection(manager)
+    puts = Puts(QUEUE, priority=0, persistent=True, heads=[mqmd.build(persistence=1)], bodies=[b"x"])
+    assert not inspection.commit(Unit([puts])).failures
+    under_way: dict[str, Iterator[None]] = {}
+
+    def in_slices(name: str, work: Callable[[], Iterator[None]]) -> None:
+        if name not in under_way:
+            under_way[name] = work()
+
+    def broken(_answer: object) -> None:
+        raise ZeroDivisionError
+
+    views, answers = QueueViews(inspection, in_slices=in_slices), list[object]()
+    for told in (broken, answers.append):
+        _, later = views.browse(Call({"queue": QUEUE}, {"decoded": "true", "whole": "true"}, {}, OPERATOR))
+        assert isinstance(later, Later)
+        later.begin(told)
+    with pytest.raises(ZeroDivisionError):
+        list(under_way.popitem()[1])
+    assert not answers
+    list(under_way.popitem()[1])
+    assert len(answers) == 1
     manager.close()
