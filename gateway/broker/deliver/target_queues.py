@@ -313,6 +313,8 @@ class TargetQueue(Source):
             self.intake.close()
         elif self._pending and self.paused:
             context.scheduler.later(2 * PAUSE, self._resume_pumping)
+        elif self._pending and self.in_slices:
+            self.over = partial(self._again, self)
         elif self._pending:
             self._again(self)
         elif self.under_way:

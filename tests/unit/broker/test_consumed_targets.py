@@ -18,7 +18,7 @@ from gateway.broker.deliver import target_queues
 from gateway.broker.targets import Targets
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Stored, Unit
 from gateway.ports.sources import Backout
 from gateway.ports.state_queues import MARKERS, OUT, rows_of
 from gateway.routing.table import compile_mappings
@@ -416,3 +416,27 @@ def test_each_message_comes_once_whatever_happens(monkeypatch: pytest.MonkeyPatc
     assert Counter(reader.found) == Counter(sent)
     assert reader.found == sent, "in their order"
     assert len(bench.markers()) < 8
+
+
+@pytest.mark.parametrize("length", [20, 200])
+def test_a_commit_makes_copies_of_so_many_bytes(length: int) -> None:
+    """The others wait here, also those behind one whose copies are made in slices."""
+    bench = Bench()
+    context, copied = bench.engine.context, list[int]()
+    context.most_copied, submit = 300, context.submit
+
+    def noted(unit: Unit, *rest: Any) -> None:
+        copied.append(sum(len(body) - 2 for puts in unit.puts if puts.queue == OUT for body in puts.bodies))
+        submit(unit, *rest)
+
+    context.submit = noted
+    readers = [Reader(bench, f"reader-{number}") for number in range(4)]
+    bodies = [b"%02d" % number + bytes(length - 2 if number % 3 == 0 else 0) for number in range(20)]
+    bench.put(*bodies)
+    for _ in range(100):
+        bench.run()
+        bench.advance(0.25)
+    assert [reader.read() for reader in readers] == [bodies] * 4
+    assert max(copied) <= 300 + 4 * length
+    assert sum(copied) == 4 * sum(map(len, bodies))
+    assert not bench.there.rows
