@@ -38,6 +38,8 @@ typedef struct asn1_string_st ASN1_TIME;
     X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t)) \
     X(int, SSL_CTX_set_session_ticket_cb, (SSL_CTX *, int (*)(SSL *, void *), \
       int (*)(SSL *, SSL_SESSION *, const unsigned char *, size_t, int, void *), void *)) \
+    X(void, SSL_CTX_set_info_callback, (SSL_CTX *, void (*)(const SSL *, int, int))) \
+    X(BIO *, SSL_get_rbio, (const SSL *)) \
     X(X509 *, SSL_SESSION_get0_peer, (SSL_SESSION *)) \
     X(const ASN1_TIME *, X509_get0_notAfter, (const X509 *)) \
     X(int, X509_cmp_current_time, (const ASN1_TIME *)) \
@@ -95,7 +97,7 @@ enum { PEM = 1, SET_MODE = 33, SET_CACHE_MODE = 44, SET_MIN_VERSION = 123, FLUSH
 enum { MOVING_WRITE_BUFFER = 2, RELEASE_BUFFERS = 0x10, NO_CACHE = 0 };
 enum { VERIFY = 1, FAIL_WITHOUT_CERTIFICATE = 2, CRL_CHECK = 4, TLS_1_2 = 0x0303, TLS_1_3 = 0x0304 };
 enum { TICKET_SUCCESS = 5, TICKET_SUCCESS_RENEW = 6, IGNORE_TICKET = 1, IGNORE_AND_RENEW = 2, USE_TICKET = 3, USE_AND_RENEW = 4 };
-enum { WANT_READ = 2, ZERO_RETURN = 6, READ_AGAIN = 1 | 8, ALL_FLAGS = 15 };
+enum { WANT_READ = 2, ZERO_RETURN = 6, READ_AGAIN = 1 | 8, ALL_FLAGS = 15, ACCEPT_LOOP = 0x2001 };
 #define OPTIONS ((uint64_t)1 << 30 | (uint64_t)1 << 22 | (uint64_t)1 << 17) /* no renegotiation, our order, no compression */
 
 #endif

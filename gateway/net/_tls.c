@@ -23,6 +23,10 @@ BUILT_FROM_THIS_FILE;
 
 enum { LONGEST = 64 * 1024, MOST_RECORD = 16 * 1024 + 512, MOST_TEXT = 256 };
 
+/* Each new key takes as long as ten records of data, and 27 bytes of the peer: so many steps, of which an update is three
+ * at most, in so many seconds. */
+enum { MOST_STEPS = 3 * 32, STEPS_SECONDS = 10 };
+
 /* What one call reads from and writes to. */
 typedef struct {
     const char *in;
@@ -42,7 +46,8 @@ typedef struct {
     SSL *ssl;
     transfer *io;                /* of the call that is running, in whatever thread */
     PyObject *kept;              /* the result of decrypting that whole() could not return */
-    uint8_t established, broken;
+    uint32_t steps_since;
+    uint8_t established, broken, steps;
 } session;
 
 static BIO_METHOD *method;
@@ -91,6 +96,20 @@ static long bio_ctrl(BIO *Py_UNUSED(bio), int command, long Py_UNUSED(number), v
     return command == FLUSH;
 }
 
+/* A step of a handshake. Those after the first one are updates of keys: beyond their bound nothing more is read. */
+static void stepped(const SSL *ssl, int where, int Py_UNUSED(result))
+{
+    if (where != ACCEPT_LOOP) return;
+    session *self = p_BIO_get_data(p_SSL_get_rbio(ssl));
+    if (!self->established || self->steps > MOST_STEPS) return;
+    uint32_t now = (uint32_t)time(NULL);
+    if (now - self->steps_since >= STEPS_SECONDS) {
+        self->steps_since = now;
+        self->steps = 0;
+    }
+    if (++self->steps > MOST_STEPS && self->io != NULL) self->io->left = 0;
+}
+
 /* What OpenSSL says is wrong, in its words. */
 static void errors(char *text)
 {
@@ -122,10 +141,10 @@ enum { GOES_ON, CLOSED_BY_PEER, FAILED };
 static int unsuccessful(session *self, int result, char *text)
 {
     int error = p_SSL_get_error(self->ssl, result);
-    if (error == WANT_READ) return GOES_ON;
+    if (error == WANT_READ && self->steps <= MOST_STEPS) return GOES_ON;
     if (error == ZERO_RETURN) return CLOSED_BY_PEER;
     errors(text);
-    if (text[0] == 0) strcpy(text, "the handshake was broken off");
+    if (text[0] == 0) strcpy(text, error == WANT_READ ? "too many key updates" : "the handshake was broken off");
     self->broken = 1;
     return FAILED;
 }
@@ -443,6 +462,7 @@ static int context_init(PyObject *object, PyObject *args, PyObject *Py_UNUSED(ke
     if (self->context != NULL) p_SSL_CTX_free(self->context);
     self->context = made;
     p_SSL_CTX_set_options(made, OPTIONS);
+    p_SSL_CTX_set_info_callback(made, stepped);
     p_SSL_CTX_ctrl(made, SET_MIN_VERSION, only_1_3 ? TLS_1_3 : TLS_1_2, NULL);
     p_SSL_CTX_ctrl(made, SET_MODE, MOVING_WRITE_BUFFER | RELEASE_BUFFERS, NULL);
     p_SSL_CTX_ctrl(made, SET_CACHE_MODE, NO_CACHE, NULL); /* sessions are resumed with tickets */
@@ -461,7 +481,8 @@ static PyObject *new_session(PyObject *object, PyObject *Py_UNUSED(none))
     if (made == NULL) return NULL;
     made->io = NULL;
     made->kept = NULL;
-    made->established = made->broken = 0;
+    made->established = made->broken = made->steps = 0;
+    made->steps_since = 0;
     made->ssl = p_SSL_new(((context *)object)->context);
     BIO *bio = made->ssl == NULL ? NULL : p_BIO_new(method);
     if (bio == NULL) {

@@ -14,6 +14,10 @@ from typing import Any, Protocol
 
 LONGEST = 64 << 10
 BROKEN_OFF = "the handshake was broken off"
+MOST_UPDATES, UPDATES_SECONDS = 32, 10
+"""How often a peer may change its keys in so many seconds: each time takes as long as ten records of data."""
+TOO_MANY_UPDATES = "too many key updates"
+HANDSHAKE, KEY_UPDATE = 22, 24
 ENDED = "it resumes a session whose certificate, authority or revocation list has expired since"
 
 Step = tuple[bool, bytes, bytes, str | None]
@@ -48,14 +52,43 @@ class Session(Protocol):
         """The protocol version, as OpenSSL names it."""
 
 
+class Updates:
+    """How often the peer of a session has changed its keys of late."""
+
+    __slots__ = ("_count", "_since")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it has done so without end."""
+        return self._count > MOST_UPDATES
+
+    def add(self) -> None:
+        """It does so once more."""
+        now = time.monotonic()
+        if now - self._since >= UPDATES_SECONDS and not self.too_many:
+            self._since, self._count = now, 0
+        self._count += 1
+
+
+def _heard(tls: Any, direction: str, _version: Any, content: int, message: int, _data: bytes, /) -> None:
+    """Look at a message of TLS."""
+    if direction == "read" and content == HANDSHAKE and message == KEY_UPDATE:
+        tls.updates.add()
+
+
 class PythonSession:
     """`Session` with the `ssl` module."""
 
-    __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls", "_until")
+    __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls", "_until", "_updates")
 
     def __init__(self, context: ssl.SSLContext, until: float = math.inf) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._updates = vars(self._tls)["updates"] = Updates()
         self._established = self._failed = False
         self._until = until
         """An earlier session is not resumed after this time."""
@@ -128,6 +161,8 @@ class PythonSession:
             end = ""
         except ssl.SSLError as error:
             end = self._fail(error)
+        if end is None and self._updates.too_many:
+            self._failed, end = True, TOO_MANY_UPDATES
         return b"".join(parts), end
 
     def _fail(self, error: ssl.SSLError) -> str:
@@ -175,7 +210,9 @@ class PythonContext:
         self, certificate: str, key: str, ciphers: str, only_1_3: bool, client_ca: str | None, required: bool,
         crl: str | None, until: int, /,
     ) -> None:  # fmt: skip
-        context = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context: Any = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context: ssl.SSLContext = context
+        context._msg_callback = _heard  # noqa: SLF001 -- nothing else in the module tells of updates of keys
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if only_1_3 else ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.set_ciphers(ciphers)

@@ -110,6 +110,14 @@ class Client:
         self.tls.write(data)
         return self.outgoing.read()
 
+    def update_keys(self) -> bytes:
+        """A KeyUpdate of TLS 1.3 that asks for one of the other side."""
+        library = ctypes.CDLL(next(name for name in Path("/proc/self/maps").read_text().split() if "libssl" in name))
+        head = object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # of PySSLSocket: its socket comes first
+        assert library.SSL_key_update(ctypes.c_void_p.from_address(id(self.tls._sslobj) + head), 1) == 1
+        self.tls.do_handshake()
+        return self.outgoing.read()
+
     def read(self, records: bytes) -> bytes:
         self.incoming.write(records)
         found = b""
@@ -204,6 +212,20 @@ class TestSession:
         assert session.decrypt(b"")[2] == ""
         with pytest.raises(TypeError):
             session.whole("text")
+
+    @pytest.mark.parametrize("between", [b"", b"data"])
+    def test_keys_are_updated_now_and_then_but_not_without_end(self, form, files, between):
+        client = Client(files, version=ssl.TLSVersion.TLSv1_3)
+        session, _ = shaken(form, context_of(form, files), client)
+        for _ in range(10):
+            plain, answer, end = session.decrypt(client.update_keys() + client.send(b"abc"))
+            assert (plain, end) == (b"abc", None)
+            assert client.read(answer + session.encrypt(b"defg")) == b"defg"
+        flood = b"".join(client.update_keys() + (client.send(between) if between else b"") for _ in range(100))
+        _, answer, end = session.decrypt(flood)
+        assert end == "too many key updates"
+        assert len(answer) < 100 * len(client.update_keys())
+        assert session.decrypt(client.send(b"more")) == (b"", b"", "")
 
     def test_a_record_that_was_changed_ends_the_connection(self, form, files):
         client = Client(files)
