@@ -51,7 +51,8 @@ class Reader:
     """
 
     __slots__ = (
-        "_grammars", "_missing", "error", "held", "max_filters", "max_packet", "max_user_properties", "version",
+        "_grammars", "_missing", "error", "finished", "held", "max_filters", "max_packet", "max_user_properties",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +72,8 @@ class Reader:
         self._grammars = grammars
         self.held: bytearray | None = None
         """The beginning of an incomplete packet."""
+        self.finished = 0
+        """How many packets that came in pieces have become whole."""
         self._missing = 0
 
     def feed(self, chunk: bytes) -> list[Packet]:
@@ -136,6 +139,7 @@ class Reader:
             self._missing -= len(chunk)
             return b""
         self.held = None
+        self.finished += 1
         return b"".join((held, chunk))
 
     def _decode_connect(self, data: bytes, packets: list[Packet]) -> int:

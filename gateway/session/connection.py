@@ -70,6 +70,7 @@ class Connection:
         "state",
         "traced",
         "uncompleted",
+        "unfinished",
         "unreleased",
         "user",
         "version",
@@ -85,6 +86,8 @@ class Connection:
         self.keep_alive = 0.0
         """The connection ends after this many seconds of silence: one and a half keep-alive periods; 0: never."""
         self.last_read = now
+        self.unfinished = (-1, 0.0, 0.0)
+        """Of an incomplete packet: its number, how long it was waited for, and when that was looked at."""
         self.connected_at = now
         self.asked_at = self.accepted_at = 0.0
         """When its CONNECT came, and when the CONNECT was accepted; CONNACK follows the commit."""

@@ -42,6 +42,8 @@ LATE = COARSE + FINE
 """A tick that comes this long after the last one shows that the gateway has stood still."""
 LOOKED_AT = 500
 """Connections looked at in each step of a look at all of them."""
+LEAST_RATE = 1024
+"""Bytes in a second at which a packet has to come that takes longer than silence may last."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -52,6 +54,7 @@ _NO_ROOM_FOR_AUTH = "its Maximum Packet Size leaves no room for AUTH"
 _NO_ROOM_FOR_CONNACK = "its Maximum Packet Size leaves no room for CONNACK"
 _BUSY = "its password or token could not be checked in time: try again later"
 _NO_AUTH = "no AUTH came in time"
+_TRICKLES = f"a packet has not come whole within 1.5 keep-alive periods and a second for each {LEAST_RATE} bytes"
 _SHOWN = 256
 """Characters of a name that a refusal shows in the log."""
 
@@ -458,7 +461,8 @@ class ConnectHandler:
 
 class KeepAlive:
     """Ends connections whose keep-alive has run out: between one and one and a half periods [MQTT3-3.1.2-24]
-    [MQTT5-3.1.2-22]."""
+    [MQTT5-3.1.2-22]. It is packets that count; a long one may take as much longer as a slow link needs for it, since
+    its client can send no PINGREQ meanwhile."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -497,12 +501,26 @@ class KeepAlive:
         """Whether the connection was silent for too long, and has been ended. Before CONNACK the silence is the
         gateway's; so it is while something from the client lies unread, because the gateway stood still or reads it
         later."""
-        silent = 0 < connection.keep_alive < now - connection.last_read
-        if silent and connection.connack_sent and not connection.link.unread():
-            text = "silent for 1.5 keep-alive periods"
+        if not connection.keep_alive:
+            return False
+        silent = connection.keep_alive < now - connection.last_read
+        trickles = connection.reader.held is not None and self._trickles(connection, now)
+        if (silent or trickles) and connection.connack_sent and not connection.link.unread():
+            text = "silent for 1.5 keep-alive periods" if silent else _TRICKLES
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True
         return False
+
+    def _trickles(self, connection: Connection, now: float) -> bool:
+        """Whether the rest of a packet does not come in time. What lies unread is not the client's delay, nor is the
+        time between two looks beyond the usual."""
+        reader = connection.reader
+        number, waited, looked = connection.unfinished
+        if number != reader.finished or connection.link.unread():
+            number, waited, looked = reader.finished, 0.0, now
+        waited += min(now - looked, LATE)
+        connection.unfinished = number, waited, now
+        return waited > connection.keep_alive + len(reader.held or b"") / LEAST_RATE
 
 
 def _ended(connection: Connection, now: float) -> str:

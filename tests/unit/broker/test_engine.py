@@ -226,6 +226,53 @@ def test_a_client_whose_packets_lie_unread_is_not_silent(bench, keep_alive):
     assert device.wire.closed
 
 
+@pytest.mark.parametrize("keep_alive", [2, 60])
+def test_a_byte_now_and_then_of_a_packet_without_end_is_silence_mqtt5_3_1_2_22(bench, keep_alive):
+    device = bench.device(5, "d").connect(keep_alive=keep_alive)
+    packet = writer.encode_publish(5, b"t", bytes(900_000), 1, packet_id=1)
+    device.send(packet[:4096])
+    for at in range(4096, 4096 + keep_alive):
+        device.send(packet[at : at + 1])
+        bench.advance(1)
+    assert not device.wire.closed
+    for at in range(5000, 5000 + keep_alive + 4):
+        device.send(packet[at : at + 1])
+        bench.advance(1)
+    assert device.wire.closed
+    assert device.take()[-1][1].reason == 0x8D
+
+
+@pytest.mark.parametrize("keep_alive", [2, 60])
+def test_a_long_packet_may_come_slowly_and_packets_in_two_pieces_for_ever(bench, keep_alive):
+    """The first as a slow link brings it, 2 KiB in a second; of the others one is always incomplete."""
+    device = bench.device(5, "d").connect(keep_alive=keep_alive)
+    packet = writer.encode_publish(5, b"t", bytes(900_000), 1, packet_id=1)
+    for at in range(0, len(packet), 2048):
+        device.send(packet[at : at + 2048])
+        bench.advance(1)
+    assert not device.wire.closed
+    packet = writer.encode_publish(5, b"t", bytes(100), 1, packet_id=1)
+    device.send(packet[:50])
+    for _ in range(3 * keep_alive):
+        bench.advance(1)
+        device.send(packet[50:] + packet[:50])
+    assert not device.wire.closed
+
+
+def test_a_packet_is_not_late_because_the_gateway_stands_still_or_reads_later(bench):
+    device = bench.device(5, "d").connect(keep_alive=60)
+    packet = writer.encode_publish(5, b"t", bytes(1000), 1, packet_id=1)
+    device.send(packet[:500])
+    device.wire.waits = True
+    bench.advance(120)
+    device.wire.waits = False
+    for at in range(500, 503):
+        device.send(packet[at : at + 1])
+        bench.clock.advance(80)
+        bench.engine.tick()
+    assert not device.wire.closed
+
+
 def test_behind_a_stop_of_the_gateway_a_connect_is_read_before_its_time_is_over(bench):
     """Whoever sends none has the time until the next tick, and stops that follow each other give no more."""
     bench.advance(1)
