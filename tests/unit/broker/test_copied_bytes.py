@@ -211,7 +211,7 @@ def test_the_will_of_a_device_does_not_overtake_what_it_sent(bench: Bench, qos: 
 
 
 def test_what_goes_along_is_not_refused_and_so_answered_in_its_turn() -> None:
-    """All sessions are full when it is taken in, by what was copied in slices before; [MQTT-4.6.0-2]."""
+    """All sessions are full when it is taken in, by what was copied in slices before."""
     bench = Bench(max_queued=1)
     for reader in subscribed(bench):
         reader.drop()
