@@ -65,7 +65,7 @@ class UnderWay:
     """The sessions and shared subscriptions that have a copy, from the moment at which other gateways have it: sessions
     come and go between them. None where there are no others."""
     together: Together = NOBODY
-    """This publication and those that go along with it, from the moment at which copies are made."""
+    """This publication and those that go along with it, from the moment at which copies may be made."""
 
     @property
     def every(self) -> list[UnderWay]:

@@ -375,6 +375,7 @@ class Wide:
         for one, own in zip(under.every, routes, strict=True):
             one.elsewhere = self.fan_out.forward(own, one.publication) if own.forwarded else ()
         served = under.served = None if self.promises else set()
+        under.set_out()  # a session may go before it is found out who gets it
         entries, interests, receiver = yield from self._gathered(route)
         yield from self._part_unlike(under, route.topic, entries)
         under.set_out()

@@ -97,6 +97,26 @@ def test_who_leaves_in_between_has_it_once(readers: Readers, slices: int, count:
         assert len(payloads) == count * publishers
 
 
+@pytest.mark.parametrize("slices", range(5))
+@pytest.mark.parametrize("filter_", ["news/#", "$share/some/news/#"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_leaves_before_it_is_found_out_who_gets_it_takes_it_along(
+    readers: Readers, monkeypatch: pytest.MonkeyPatch, slices: int, filter_: str, count: int
+) -> None:
+    """The machine is slow: a slice is one step."""
+    monkeypatch.setattr(wide, "SLICE_SECONDS", -1.0)
+    readers.comes("a", readers.first, "news/#")
+    readers.comes("leaves", readers.first, filter_)
+    readers.comes("there", readers.second, "news/#")
+    teller = publisher(readers)
+    for number in range(count):
+        teller.publish("news/x", b"%d" % number, 1, 1 + number)
+    readers.slices(slices)
+    readers.moves("leaves", readers.second)
+    wanted = [b"%d" % number for number in range(count)]
+    assert readers.payloads() == {"a": wanted, "leaves": wanted, "there": wanted}
+
+
 @pytest.mark.parametrize("slices", range(4))
 def test_the_last_member_of_a_shared_subscription_takes_it_along(readers: Readers, slices: int) -> None:
     readers.comes("a", readers.first, "news/#")
