@@ -118,6 +118,7 @@ def heard(
         who = publication.client_id, publication.topic
         stored[key, who, publication.payload, publication.qos, publication.retain, identifiers] += 1
     assert not bench.queues.rows.get(FAN_OUT)
+    assert not bench.engine.fan_out.in_slices
     return [stored, *found]
 
 
