@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from broker_harness import Device
+from broker_harness import Device, Queues
 from slow_harness import Slow
 
 from gateway.mq import mqmd
@@ -16,7 +16,7 @@ from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
-from gateway.ports.batch import Unit
+from gateway.ports.batch import Stored, Unit
 from gateway.ports.state_queues import OUT
 
 MAPPING = """
@@ -246,7 +246,16 @@ def message(to: str, number: int, length: int) -> tuple[bytes, bytes]:
     return mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  "), header + body(number, length)
 
 
-def test_a_message_behind_a_long_one_that_nobody_wants_is_dead_lettered(bench: Bench) -> None:
+class Claimed(Queues):
+    """What is fetched of a queue has to be dealt with."""
+
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        return self.fetch(queue, key, limit)
+
+
+@pytest.mark.parametrize("queues", [Queues, Claimed])
+def test_a_message_behind_a_long_one_that_nobody_wants_is_dead_lettered(queues: type[Queues]) -> None:
+    bench = Bench(MAPPING, queues())
     for one in range(MANY):
         bench.device(5, f"reader-{one}").connect(clean=False).subscribe("news/a", 1)
     bench.queues.arrive("EACH.Q", message("a", 0, LONG), message("nobody", 1, 3), message("nobody", 2, 3))
