@@ -108,6 +108,7 @@ class Api(Bounded):
     def _later(self, request: Request, later: Later, asked: _Asked) -> int | bytes:
         gone: list[object] = []
         request.notifyFinish().addErrback(gone.append)  # noted if the client does not wait for the answer
+        later.is_wanted = lambda: not gone
 
         def answered(found: tuple[int, object] | Exception) -> None:
             status, answer = self._outcome(request, found, asked)

@@ -86,6 +86,8 @@ class Later:
     """An answer that is made elsewhere: `begin(answered)` starts that."""
 
     begin: Callable[[Answered], None]
+    is_wanted: Callable[[], bool] = lambda: True
+    """Whether the client still waits for it."""
 
 
 @dataclass(slots=True)

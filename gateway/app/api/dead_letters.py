@@ -11,11 +11,11 @@ from itertools import chain as joined
 from typing import Any, NamedTuple
 
 from gateway.app.api import set_aside, through_rules
+from gateway.app.api.pages_of_messages import Work
 from gateway.app.api.queues import (
     WHOLE_BYTES,
     InSlices,
     QueueViews,
-    Work,
     check_put,
     decoded,
     problem_of,
@@ -101,8 +101,8 @@ class DeadLetterViews(QueueViews):
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /dlq."""
-        answer = self._page if _is_whole(call) else self._answered
-        return answer(self._listed(call))
+        work = self._listed(call)
+        return self._page(call, work) if _is_whole(call) else self._answered(work)
 
     def _listed(self, call: Call) -> Work:
         selection: dict[str, Any] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from gateway.app.api.queues import Work, answered, problem_of
+from gateway.app.api.pages_of_messages import Work
+from gateway.app.api.queues import answered, problem_of
 from gateway.app.api.rules import CurrentRules
 from gateway.app.api.trace import Tracer
 from gateway.app.parts import Parts

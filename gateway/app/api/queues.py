@@ -8,12 +8,12 @@ import fnmatch
 import re
 import time
 from codecs import getincrementaldecoder
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from gateway.app.api.pages_of_messages import Pages, Work
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mq.constants.md import MQMT_DATAGRAM, MQMT_REQUEST
@@ -60,8 +60,6 @@ RatesOf = Callable[[str], tuple[float, float] | None]
 """Returns the messages per second put to a queue and got from it."""
 InSlices = Callable[[str, Callable[[], Iterator[None]]], None]
 """Has named work done a little at a time, so that devices are served in between."""
-Work = Generator[None, None, tuple[int, object]]
-"""The work for an answer, step by step; it returns status and answer at the end."""
 
 
 def queue_endpoints(
@@ -134,32 +132,14 @@ class QueueViews:
         self._rates = rates
         self._in_slices = in_slices
         self._numbers = count(1)
-        self._pages: deque[Callable[[], Iterator[None]]] = deque()
+        self._pages = in_slices and Pages(in_slices, f"pages of {self.what}")
 
     def _answered(self, work: Work) -> tuple[int, object]:
         return answered(work, self._in_slices, f"{self.what} {next(self._numbers)}")
 
-    def _page(self, work: Work) -> tuple[int, object]:
-        """The answer with many whole messages. Such answers are made one after another, since each takes several times
-        the memory of its messages."""
-        return answered(work, self._in_slices and self._one_by_one, f"pages of {self.what}")
-
-    def _one_by_one(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
-        def begin() -> None:
-            if self._in_slices is not None:
-                self._in_slices(name, pages)
-
-        def pages() -> Iterator[None]:
-            try:
-                while self._pages:
-                    yield from self._pages.popleft()()
-            except Exception:
-                if self._pages:  # they wait for nobody else
-                    begin()
-                raise
-
-        self._pages.append(steps)
-        begin()
+    def _page(self, call: Call, work: Work) -> tuple[int, object]:
+        """The answer with many whole messages."""
+        return self._answered(work) if self._pages is None else (200, self._pages.later(call, work))
 
     @property
     def inspection(self) -> Inspects:
@@ -220,7 +200,7 @@ class QueueViews:
         if text or property_:
             return self._search(row, limit, after, lambda seen: _has(seen, text, property_))
         if _is_true(call, "decoded"):
-            return self._page(self._decoded(row, limit, after, whole=_is_true(call, "whole")))
+            return self._page(call, self._decoded(row, limit, after, whole=_is_true(call, "whole")))
         page = self._browsed(row.name, limit, after)
         following = None if is_last(page, limit) else str(page[-1].token)
         return 200, {"items": [summary(seen) for seen in page], "total": row.depth, "next": following}

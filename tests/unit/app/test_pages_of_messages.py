@@ -1,4 +1,4 @@
-"""gateway.app.api.queues: pages of whole messages."""
+"""gateway.app.api.pages_of_messages, with the queues whose messages they show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gateway.app.api.queues import QueueViews
 from gateway.cli.reach import LocalClock
 from gateway.mq import mqmd
-from gateway.net.calls import OPERATOR, Call, Later
+from gateway.net.calls import OPERATOR, Answered, Call, Later
 from gateway.ports.batch import Puts, Unit
 from gateway.ports.inspection import Seen
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -28,55 +28,79 @@ class Browsed(Inspection):
         return super().browse(name, limit, after)
 
 
-def test_pages_of_whole_messages_are_read_one_after_another() -> None:
-    """Each may take 8 MiB and its text several times that: all that were asked for at once would be there together."""
-    manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
-    inspection = Browsed(manager)
-    puts = Puts(QUEUE, priority=0, persistent=True, heads=[mqmd.build(persistence=1)] * 3, bodies=[b"x"] * 3)
-    assert not inspection.commit(Unit([puts])).failures
-    under_way: dict[str, Iterator[None]] = {}
+class Pages:
+    """Pages of a queue with three messages, and the answers in the order in which they are made."""
 
-    def in_slices(name: str, work: Callable[[], Iterator[None]]) -> None:
-        if name not in under_way:
-            under_way[name] = work()
+    def __init__(self) -> None:
+        self.manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
+        self.inspection = Browsed(self.manager)
+        puts = Puts(QUEUE, priority=0, persistent=True, heads=[mqmd.build(persistence=1)] * 3, bodies=[b"x"] * 3)
+        assert not self.inspection.commit(Unit([puts])).failures
+        self.under_way: dict[str, Iterator[None]] = {}
+        self.views = QueueViews(self.inspection, in_slices=self.in_slices)
+        self.answers: list[tuple[str, object]] = []
 
-    views = QueueViews(inspection, in_slices=in_slices)
-    answers: list[object] = []
-    for _ in range(ASKED):
-        call = Call({"queue": QUEUE}, {"decoded": "true", "whole": "true"}, {}, OPERATOR)
-        _, later = views.browse(call)
+    def in_slices(self, name: str, work: Callable[[], Iterator[None]]) -> None:
+        if name not in self.under_way:
+            self.under_way[name] = work()
+
+    def ask(self, peer: str, told: Answered | None = None) -> Later:
+        call = Call({"queue": QUEUE}, {"decoded": "true", "whole": "true"}, {}, OPERATOR, peer)
+        _, later = self.views.browse(call)
         assert isinstance(later, Later)
-        later.begin(answers.append)
-    (work,) = under_way.values()
-    assert not inspection.pages
+        later.begin(told or (lambda answer: self.answers.append((peer, answer))))
+        return later
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    made = Pages()
+    yield made
+    made.manager.close()
+
+
+def test_pages_of_whole_messages_are_read_one_after_another(pages: Pages) -> None:
+    """Each may take 8 MiB and its text several times that: all that were asked for at once would be there together."""
+    for _ in range(ASKED):
+        pages.ask("10.0.0.1")
+    (work,) = pages.under_way.values()
+    assert not pages.inspection.pages
     for _ in work:
-        assert inspection.pages == len(answers) + 1
-    assert [len(answer[1]["items"]) for answer in answers] == [3] * ASKED  # type: ignore[index]
-    manager.close()
+        assert pages.inspection.pages == len(pages.answers) + 1
+    assert [len(answer[1]["items"]) for _, answer in pages.answers] == [3] * ASKED  # type: ignore[index]
 
 
-def test_a_page_that_meets_a_defect_keeps_no_other_waiting() -> None:
-    manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
-    inspection = Inspection(manager)
-    puts = Puts(QUEUE, priority=0, persistent=True, heads=[mqmd.build(persistence=1)], bodies=[b"x"])
-    assert not inspection.commit(Unit([puts])).failures
-    under_way: dict[str, Iterator[None]] = {}
+def test_who_asks_for_many_pages_does_not_keep_the_others_waiting(pages: Pages) -> None:
+    for _ in range(3):
+        pages.ask("10.0.0.1")
+    (work,) = pages.under_way.values()
+    next(work)
+    for peer in ("10.0.0.2", "10.0.0.2", "10.0.0.3"):
+        pages.ask(peer)
+    for _ in work:
+        pass
+    assert [peer[-1] for peer, _ in pages.answers] == ["1", "1", "2", "3", "1", "2"]
 
-    def in_slices(name: str, work: Callable[[], Iterator[None]]) -> None:
-        if name not in under_way:
-            under_way[name] = work()
 
+def test_pages_for_clients_that_are_gone_are_not_made(pages: Pages) -> None:
+    asked = [pages.ask("10.0.0.1") for _ in range(3)]
+    (work,) = pages.under_way.values()
+    next(work)
+    for later in asked[:2]:
+        later.is_wanted = lambda: False
+    for _ in work:
+        pass
+    assert (pages.inspection.pages, len(pages.answers)) == (2, 1)
+
+
+def test_a_page_that_meets_a_defect_keeps_no_other_waiting(pages: Pages) -> None:
     def broken(_answer: object) -> None:
         raise ZeroDivisionError
 
-    views, answers = QueueViews(inspection, in_slices=in_slices), list[object]()
-    for told in (broken, answers.append):
-        _, later = views.browse(Call({"queue": QUEUE}, {"decoded": "true", "whole": "true"}, {}, OPERATOR))
-        assert isinstance(later, Later)
-        later.begin(told)
+    pages.ask("10.0.0.1", broken)
+    pages.ask("10.0.0.2")
     with pytest.raises(ZeroDivisionError):
-        list(under_way.popitem()[1])
-    assert not answers
-    list(under_way.popitem()[1])
-    assert len(answers) == 1
-    manager.close()
+        list(pages.under_way.popitem()[1])
+    assert not pages.answers
+    list(pages.under_way.popitem()[1])
+    assert len(pages.answers) == 1

@@ -13,8 +13,10 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from gateway.net.api import MAX_UNREAD, _stream
-from gateway.net.calls import Stream
+from gateway.net.api import MAX_UNREAD, Api, _stream
+from gateway.net.calls import Later, Stream, endpoint
+from gateway.net.guard import Guard
+from gateway.ports.people import VIEWER, Caller
 
 
 class Streamed(Resource):
@@ -68,3 +70,15 @@ def test_one_that_does_not_read_is_ended(streamed: tuple[Streamed, StringTranspo
         resource.send("trace", "x" * 1000)
     assert transport.disconnected
     assert len(transport.value()) < MAX_UNREAD * 1.1
+
+
+def test_an_answer_says_whether_its_client_still_waits() -> None:
+    later = Later(lambda _told: None)
+    guard = Guard({"secret": Caller("vera", "token", VIEWER)}, frozenset())
+    site = Site(Api([endpoint("GET", "/queues", VIEWER, lambda _call: (200, later))], guard), reactor=Clock())
+    channel: Any = site.buildProtocol(None)
+    channel.makeConnection(StringTransport())
+    channel.dataReceived(b"GET /queues HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
+    assert later.is_wanted()
+    channel.connectionLost(Failure(ConnectionDone()))
+    assert not later.is_wanted()
