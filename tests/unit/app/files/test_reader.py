@@ -31,6 +31,7 @@ def test_it_is_answered_in_order_by_another_thread_and_told_in_this_one() -> Non
         calls.get(timeout=60)()
     assert told[0] != threading.get_ident()
     assert told[1:] == [error, 3]
+    reader.close()
 
 
 def test_nobody_is_told_anything_when_it_is_closed() -> None:
