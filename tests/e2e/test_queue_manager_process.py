@@ -146,8 +146,8 @@ class Estate:
 
     def run(self, block: str) -> subprocess.Popen[bytes]:
         """A block of commands, whatever it leaves running included."""
-        for usual, free in self.ports.items():
-            block = block.replace(usual, str(free))
+        # in one pass: a free port may have the digits of a usual one
+        block = re.sub("|".join(self.ports), lambda usual: str(self.ports[usual[0]]), block)
         with (self.folder / f"shell.{len(self.shells)}").open("wb") as log:
             self.shells.append(subprocess.Popen(
                 ["sh", "-e", "-c", f"{block}\nwait"], cwd=self.folder, env=self.environment, stdout=log, stderr=log,

@@ -76,9 +76,9 @@ def started(
     settings = Path(places["/etc/mqgate/settings"]) / "mqgate.yaml"
     text = settings.read_text()
     port, admin = free_port(), free_port()
-    paths = "|".join(sorted(map(re.escape, places), key=len, reverse=True))
-    text = re.sub(paths, lambda found: places[found[0]], text)
-    settings.write_text(text.replace("1883", str(port)).replace("9160", str(admin)).replace("0.0.0.0", "127.0.0.1"))
+    here = places | {"1883": str(port), "9160": str(admin), "0.0.0.0": "127.0.0.1"}
+    usual = "|".join(sorted(map(re.escape, here), key=len, reverse=True))
+    settings.write_text(re.sub(usual, lambda found: here[found[0]], text))
     arguments = [settings if each.endswith("mqgate.yaml") else each for each in gateway(manifests)["args"]]
     with (folder / "log").open("wb") as log:
         process = gateway_template.launch(
