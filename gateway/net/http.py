@@ -289,15 +289,14 @@ class Connection(HTTPChannel):
 
     def read_up(self) -> None:
         """Nothing waits for the client any more."""
-        self.site.count_unread(-self.unread)
-        self.unread, self.behind_since = 0, None
+        self.site.count_unread(self, -self.unread)
+        self.behind_since = None
 
     def write(self, data: bytes) -> None:
         """Send a part of an answer."""
         super().write(data)
         if self.behind_since is not None:
-            self.unread += len(data)
-            self.site.count_unread(len(data))
+            self.site.count_unread(self, len(data))
 
     def loseConnection(self) -> None:
         """Close when the client has read what is written, which it has to do in time."""
@@ -465,8 +464,12 @@ class AdminSite(Site):
         now = self.seconds()
         return min(connections, key=lambda one: now if one.behind_since is None else one.behind_since, default=None)
 
-    def count_unread(self, more: int) -> None:
-        """Count bytes that wait for their client; while there are too many, who has been behind for longest ends."""
+    def count_unread(self, connection: Any, more: int) -> None:
+        """Count bytes that wait for their client; while there are too many, who has been behind for longest ends. What
+        is still made for a connection that has ended so waits for nobody."""
+        if connection not in self._open:
+            return
+        connection.unread += more
         self._unread += more
         while self._unread > MAX_UNREAD:
             self._abort(self._most_behind(one for one in self._open if one.unread))
@@ -476,8 +479,8 @@ class AdminSite(Site):
         self._open.pop(connection, None)
 
     def _abort(self, connection: Any) -> None:
-        self.gone(connection)
         connection.read_up()
+        self.gone(connection)
         connection.transport.abortConnection()
 
     def log(self, request: Any) -> None:

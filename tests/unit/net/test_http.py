@@ -180,6 +180,9 @@ def test_what_nobody_reads_of_all_connections_is_bounded(monkeypatch: pytest.Mon
     first.pauseProducing()
     first.write(bytes(1000))
     assert following.ended == [1, 2], "what has ended is not counted"
+    second.pauseProducing()
+    second.write(bytes(2000))
+    assert following.ended == [1, 2], "nor what is still made for it"
 
 
 def test_an_answer_that_ends_its_connection_has_to_be_read_in_time() -> None:
