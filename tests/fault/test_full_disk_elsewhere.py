@@ -33,7 +33,11 @@ class RigOnDisk(Rig):
         super().start()
 
 
-def committed_until_full(rig: Rig) -> list[bytes]:
+def committed_until_full(rig: Rig) -> tuple[list[bytes], str]:
+    """IBM MQ goes away; returns what is stored for it, and what is said when there is no more room."""
+    rig.run()
+    rig.mq.go()
+    rig.run()
     stored: list[bytes] = []
     while rig.queue_manager.storage_full is None:
         bodies = [b"%d " % (len(stored) + more) + b"x" * 1000 for more in range(20)]
@@ -43,19 +47,16 @@ def committed_until_full(rig: Rig) -> list[bytes]:
             break
         stored += bodies
         assert len(stored) < 100_000
-    return stored
+    full = rig.queue_manager.storage_full
+    assert full is not None
+    return stored, full.why
 
 
 def test_a_buffer_on_a_full_disk_is_emptied_by_ibm_mq(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "disk", "12m") as disk:
         rig = RigOnDisk(disk / "data")
-        rig.run()
-        rig.mq.go()
-        rig.run()
-        stored = committed_until_full(rig)
-        full = rig.queue_manager.storage_full
-        assert full is not None
-        assert full.why == "No space left on device"
+        stored, why = committed_until_full(rig)
+        assert why == "No space left on device"
         rig.mq.come()
         for _ in range(200):
             rig.run(0.1)
@@ -69,13 +70,8 @@ def test_a_buffer_on_a_full_disk_is_emptied_by_ibm_mq(tmp_path: Path) -> None:
 
 def test_a_buffer_at_its_limit_says_so_before_it_holds_anything() -> None:
     with closing(Rig(max_bytes=1 << 20)) as rig:
-        rig.run()
-        rig.mq.go()
-        rig.run()
-        stored = committed_until_full(rig)
-        full = rig.queue_manager.storage_full
-        assert full is not None
-        assert "`buffer.max_bytes` is 1048576" in full.why
+        stored, why = committed_until_full(rig)
+        assert "`buffer.max_bytes` is 1048576" in why
         assert not rig.queue_manager.full
         rig.mq.come()
         rig.run()
